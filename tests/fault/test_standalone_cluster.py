@@ -237,13 +237,14 @@ import threading
 import counted_words
 
 class Mine(counted_words.CountInFiles):
-    '''Hangs once, in the commit of transaction 3.'''
+    '''Hangs once, in the commit of transaction 3, and logs each commit.'''
 
     def __init__(self, directory, hung):
         super().__init__(directory)
         self.hung = hung
 
     def finish_batch(self):
+        self.context.log.info("counted")
         if self.attempt.txid == 3:
             try:
                 open(self.hung, "x").close()
@@ -258,7 +259,9 @@ class Mine(counted_words.CountInFiles):
 
 @pytest.mark.thorough
 @pytest.mark.rule(8)
-def test_a_hang_on_an_executor_is_named(place: Place, project: Path, tmp_path: Path) -> None:
+def test_a_hang_on_an_executor_is_named_and_its_log_names_task_and_attempt(
+    place: Place, project: Path, tmp_path: Path
+) -> None:
     expected = counted_words.write_texts(tmp_path / "texts", 20)
     out = tmp_path / "out"
     out.mkdir()
@@ -272,6 +275,10 @@ def test_a_hang_on_an_executor_is_named(place: Place, project: Path, tmp_path: P
         command.said,
     ), command.said
     assert counted_words.counted(out) == expected
+    assert re.search(
+        r" INFO topology=hangs component=count task=\d txid=3 attempt=\d+ phase=commit: counted",
+        place.cluster.logs_of_executors(),
+    )
 
 
 @pytest.mark.thorough

@@ -135,6 +135,8 @@ def test_every_setting_may_come_from_every_source_and_is_the_same_there(
         "on_error": "replay",
         "on_held": "wait",
         "zookeeper_auth": "sasl",
+        "log_level": "debug",
+        "log_format": "json",
         "until": "exhausted",
         "zookeeper": "zk:2181",
         "zookeeper_root": "/other",

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
 from txtopo import config, errors
 from txtopo.command import options, output, signals, target
@@ -25,7 +26,7 @@ from txtopo.engine import logged
 from txtopo.engine.status import RunStatus
 from txtopo.runtime import cluster, progress
 from txtopo.runtime.run import TopologyRun
-from txtopo.spark import connect, session, settings
+from txtopo.spark import connect, log_lines, session, settings
 from txtopo.state import credentials
 from txtopo.state.zookeeper import ZooKeeperStateStore
 from txtopo.topology import redaction
@@ -145,9 +146,48 @@ def run(
 
     If the run was not stopped, ``afterwards`` is called at its end, and gives the exit code.
     """
+    if conf.log_format == "json":
+        return _run_in_json(topology, conf, parsed, afterwards)
     shown = progress.ProgressLine(sys.stderr)
+    with _warnings_shown(shown):
+        return _run(topology, conf, parsed, afterwards, shown)
+
+
+def _run_in_json(
+    topology: TopologyGraph,
+    conf: config.Config,
+    parsed: argparse.Namespace,
+    afterwards: Callable[[], int],
+) -> int:
+    """As :func:`run`, with a JSON object for each line. An error becomes a line and an exit code."""
+    lines, handler = log_lines.JsonLines(sys.stderr), logging.StreamHandler(sys.stderr)
+    handler.setFormatter(log_lines.formatter("json"))
+    is_ours = not logged.LOGGER.hasHandlers()
+    level = logged.LOGGER.level
+    if is_ours:
+        # The error that ends the run is told below, with its cause.
+        handler.addFilter(lambda each: each.levelno < logging.ERROR or each.name != "txtopo")
+        logged.LOGGER.addHandler(handler)
+        logged.LOGGER.setLevel(conf.log_level.upper())
+    try:
+        return _run(topology, conf, parsed, afterwards, progress.ProgressLine(cast(TextIO, lines)))
+    except Exception as error:
+        told = out_of_resources.explained(error)
+        lines.log(logging.ERROR, str(told), told)
+        return errors.exit_code_of(told)
+    finally:
+        logged.LOGGER.removeHandler(handler)
+        logged.LOGGER.setLevel(level)
+
+
+def _run(
+    topology: TopologyGraph,
+    conf: config.Config,
+    parsed: argparse.Namespace,
+    afterwards: Callable[[], int],
+    shown: progress.ProgressLine,
+) -> int:
     with (
-        _warnings_shown(shown),
         signals.StopSignals(
             early=lambda: shown.say("stopping: as soon as Spark has started (again to stop now)")
         ) as stop,
@@ -187,6 +227,7 @@ def _warnings_shown(shown: progress.ProgressLine) -> Iterator[None]:
         yield
         return
     handler = progress.Warnings(shown)
+    handler.setFormatter(log_lines.TextFormatter("%(fields)s%(message)s"))
     logged.LOGGER.addHandler(handler)
     try:
         yield

@@ -128,6 +128,11 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     held.add_argument("--takeover", action="store_const", const="take", dest="on_held", help=take)
     more = parser.add_argument_group("more")
     more.add_argument("--name", help="name of the run (default: the topology's id)")
+    more.add_argument(
+        "--log-format",
+        choices=("text", "json"),
+        help="the form of all lines, also of context.log (default: text)",
+    )
     add_set(more)
     add_verbose(more)
 
@@ -177,7 +182,14 @@ def resolved(
         "until": "exhausted" if getattr(options, "until_exhausted", False) else None,
         **{
             name: getattr(options, name, None)
-            for name in ("max_transactions", "zookeeper", "zookeeper_root", "data_dir", "on_held")
+            for name in (
+                "max_transactions",
+                "zookeeper",
+                "zookeeper_root",
+                "data_dir",
+                "on_held",
+                "log_format",
+            )
         },
     }
     typed |= {key: value for key, value in named.items() if value is not None}

@@ -92,6 +92,10 @@ class Config(pydantic.BaseModel):
     """Bound for one chunk of a shuffle, and so for one tuple."""
     spill_bytes: int = pydantic.Field(128 * 1024 * 1024, ge=0)
     """How much of a level's input or output a task keeps in memory. The rest goes to local disk."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least level of lines that workers write for ``context.log``."""
+    log_format: Literal["text", "json"] = "text"
+    """The form of those lines, and of all lines of ``txtopo run``."""
     user: dict[str, Any] = pydantic.Field(default_factory=dict)
     """Your own settings, as JSON. Bolts find them in ``conf["user"]``. A single one is
     ``user.NAME``."""

@@ -54,6 +54,7 @@ class Task:
             job.expected_stores.get(component.id),
             worker.run.limits.stores_max,
         )
+        self.context.attempt = job.attempt
         self.conf = worker.confs[component.id]
         self.collector = emit.Collector(
             component.id, job.attempt, component.outputs, worker.run.token

@@ -39,6 +39,7 @@ class LogLines(Observer):
         self, attempt: TransactionAttempt, failure: AttemptFailedError | None, is_replayed: bool
     ) -> None:
         if failure is not None:
+            context = {"txid": str(attempt.txid), "attempt": str(attempt.attempt_id)}
             # User code did not fail: a worker died, or a job took too long.
             level = logging.WARNING if failure.kind in ("crash", "timeout") else logging.INFO
             LOGGER.log(
@@ -47,6 +48,7 @@ class LogLines(Observer):
                 self._id,
                 attempt.txid,
                 first_line(failure.text),
+                extra={"context": {"topology": self._id, **context}},
             )
 
     def committed(self, attempt: TransactionAttempt, tuples: int, latency_s: float) -> None:

@@ -18,7 +18,7 @@ from pyspark import TaskContext
 from txtopo.dataplane import one_task, wire, worker
 from txtopo.dataplane.job import COMMITTING, Job
 from txtopo.dataplane.slot import forward
-from txtopo.spark import imports, late_tasks
+from txtopo.spark import imports, late_tasks, log_lines
 from txtopo.topology import pickling
 
 JOB_PROPERTY = "spark.jobGroup.id"
@@ -50,7 +50,9 @@ def _context_of(group: str, task_name: str, has_effects: bool) -> Any:
 
 
 def _run_of(token: str, broadcast: Any) -> worker.WorkerRun:
-    return worker.worker_run(token, lambda: imports.data_of(broadcast), time.perf_counter)
+    known = worker.worker_run(token, lambda: imports.data_of(broadcast), time.perf_counter)
+    log_lines.show(known.run.conf["log_level"], known.run.conf["log_format"])
+    return known
 
 
 class LevelFunction:

@@ -7,6 +7,7 @@ import datetime
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
+from txtopo.topology import log
 from txtopo.topology.stream import TupleSource
 from txtopo.topology.transaction import TransactionAttempt
 
@@ -89,8 +90,21 @@ class TopologyContext:
         self.source: TupleSource | None = None
         """While a bolt that takes columns executes: the RecordBatch's ``component``, ``task``,
         ``stream`` and ``fields``."""
+        self.attempt: TransactionAttempt | None = None
+        """The task's attempt. ``None`` where a test runs a single bolt."""
+        self.log = log.TaskLog(self._log_fields)
+        """A logger for every hook. Its lines name component, task, txid, attempt and phase. A replay
+        logs again, under its own attempt. Workers write lines from ``log_level`` on to standard
+        error, unless your code configures logging there."""
         self._task_counts = task_counts
         self._resources = resources
+
+    def _log_fields(self) -> dict[str, str]:
+        fields = {"component": self.component_id, "task": str(self.task_index)}
+        if self.attempt is not None:
+            txid, attempt_id = str(self.attempt.txid), str(self.attempt.attempt_id)
+            fields |= {"txid": txid, "attempt": attempt_id}
+        return {"topology": self.topology_id, **fields, "phase": self.phase}
 
     @property
     def num_tasks(self) -> int:
@@ -125,6 +139,8 @@ class CoordinatorContext:
         """Random id of this incarnation of the state (R27)."""
         self.component_id = component_id
         """Id of the spout."""
+        self.log = log.TaskLog(lambda: {"topology": topology_id, "component": component_id})
+        """A logger for the spout coordinator's hooks. Its lines are the driver's."""
         self._last_metadata = last_metadata
 
     @property
