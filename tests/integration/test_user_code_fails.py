@@ -197,3 +197,6 @@ def test_a_phase_that_takes_too_long_fails_the_attempt(
     assert f", {called}" in first
     assert "time.sleep(60)" in "".join(stack), "the line that hangs"
     assert faulty.counts == faulty.expected
+    jobs = cluster.context._jsc.sc().statusStore().jobsList(None)
+    names = {jobs.apply(index).name() for index in range(jobs.size())}
+    assert f"{run.topology_id} txid 2 attempt 0 processing" in names

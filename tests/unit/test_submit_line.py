@@ -375,3 +375,13 @@ def test_a_directory_that_spark_would_take_for_a_pattern_is_refused(
         f"spark-submit would take the directory {place}/run[12]/.txtopo/submit for a pattern or a list"
         in said
     )
+
+
+def test_a_setting_of_sparks_belongs_after_the_dashes(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = refused(
+        capsys, "words.py", "--master", CLUSTER, "--spark-conf", "spark.x.password=hunter2"
+    )
+    assert "Give --conf KEY=VALUE after --." in told
+    assert "hunter2" not in told

@@ -129,10 +129,18 @@ def settings_of(
             f"--master {redaction.redacted(parsed.master)} comes too late: this program runs inside spark-submit\n"
             "  Give --master to spark-submit, before the file's name."
         )
-    connect.refuse(parsed.master or "")
+    spark_conf = options.spark_conf_of(parsed)
+    if spark_conf and "PYSPARK_GATEWAY_PORT" in os.environ:
+        raise errors.UsageError(
+            "--spark-conf comes too late: this program runs inside spark-submit\n"
+            "  Give --conf to spark-submit, before the file's name."
+        )
+    connect.refuse(parsed.master or "", spark_conf)
     if parsed.master is not None:
         session.require_local(parsed.master)
-    return options.config_of(parsed, code, topology, settings.of_this_process())
+    session.refuse_unsafe(spark_conf, "--spark-conf")
+    spark = {**settings.of_this_process(), **settings.ours(spark_conf)}
+    return options.config_of(parsed, code, topology, spark)
 
 
 def run(
@@ -265,7 +273,12 @@ def _submit(
             credentials.of(conf),
         ).close()
     return cluster.Submission(
-        parsed.name or topology.id, conf, topology, parsed.master or DEFAULT_MASTER, waiting=waiting
+        parsed.name or topology.id,
+        conf,
+        topology,
+        parsed.master or DEFAULT_MASTER,
+        options.spark_conf_of(parsed),
+        waiting=waiting,
     )
 
 

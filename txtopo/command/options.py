@@ -133,6 +133,13 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         choices=("text", "json"),
         help="the form of all lines, also of context.log (default: text)",
     )
+    more.add_argument(
+        "--spark-conf",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of Spark's, such as spark.ui.enabled=true (repeatable). Inside spark-submit, give --conf to spark-submit",
+    )
     add_set(more)
     add_verbose(more)
 
@@ -176,7 +183,7 @@ def resolved(
     code, which wins over Spark's configuration, the environment and the file."""
     typed: dict[str, Any] = {}
     for text in getattr(options, "settings", []):
-        key, value = _assignment(text)
+        key, value = _assignment(text, "--set", "`txtopo config show` lists the keys.")
         typed[key] = value
     named = {
         "until": "exhausted" if getattr(options, "until_exhausted", False) else None,
@@ -201,11 +208,20 @@ def resolved(
     )
 
 
-def _assignment(text: str) -> tuple[str, str]:
+def spark_conf_of(options: argparse.Namespace) -> dict[str, str]:
+    """Spark's settings from ``--spark-conf``."""
+    cure = "Spark's documentation lists the keys."
+    settings = [_assignment(text, "--spark-conf", cure) for text in options.spark_conf]
+    if any(key == "spark.master" for key, _ in settings):
+        raise errors.ConfigError("--spark-conf does not take spark.master\n  Give --master.")
+    return dict(settings)
+
+
+def _assignment(text: str, option: str, cure: str) -> tuple[str, str]:
     """``key=value`` from the command line."""
     key, separator, value = text.partition("=")
     if not separator or not key:
         raise errors.ConfigError(
-            f"--set takes key=value, not {redaction.redacted(text, text)!r}\n  `txtopo config show` lists the keys."
+            f"{option} takes key=value, not {redaction.redacted(text, text)!r}\n  {cure}"
         )
     return key, value

@@ -92,6 +92,8 @@ def line_of(parsed: argparse.Namespace, arguments: Sequence[str], theirs: Sequen
         raise errors.UsageError(
             "there is no --master, so txtopo does not know where to run\n  Give --master spark://HOST:7077, yarn, k8s://… or local[2]."
         )
+    if parsed.spark_conf:
+        raise errors.UsageError("--spark-conf is of txtopo run\n  Give --conf KEY=VALUE after --.")
     _refuse_secrets([*arguments, *theirs])
     spark = dict(_pairs(theirs))
     _refuse_options(spark)

@@ -239,11 +239,12 @@ class Submission:
         conf: config.Config,
         topology: TopologyGraph,
         master: str = "local[*]",
+        spark_conf: Mapping[str, str] | None = None,
         waiting: Callable[[errors.HeldError], None] = lambda held: None,
     ) -> None:
         progress_line.open_closed_streams()
         self._embedded: EmbeddedZooKeeper | None = None
-        connect.refuse(master)
+        connect.refuse(master, spark_conf)
         if conf.zookeeper is None:
             # The JVM of ZooKeeper starts beside the JVM of Spark.
             self._embedded = _own_zookeeper(
@@ -252,7 +253,7 @@ class Submission:
         try:
             context = session.submitted_context()
             if context is None:
-                context = session.spark_context(master)
+                context = session.spark_context(master, spark_conf)
             self.master = str(context.master)
             """The Spark master in use."""
             zookeeper = (

@@ -15,13 +15,14 @@ import dataclasses
 import functools
 import pickle
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JNetworkError
 from pyspark import RDD, StorageLevel
 from pyspark.serializers import NoOpSerializer
+from pyspark.traceback_utils import SCCallSiteSync
 
 from txtopo import errors
 from txtopo.dataplane import out_of_resources, outcome, receive, wire
@@ -57,6 +58,17 @@ class PinnedBlocks(Pinned):
 
 def _clean(rdd: Any) -> None:
     rdd._jrdd.rdd().cleanShuffleDependencies(False)
+
+
+@contextlib.contextmanager
+def _named_by_us() -> Iterator[None]:
+    """Keep the job's name. PySpark would name the job after a line of its own code, as if no other
+    function of PySpark had called."""
+    SCCallSiteSync._spark_stack_depth += 1
+    try:
+        yield
+    finally:
+        SCCallSiteSync._spark_stack_depth -= 1
 
 
 class SparkJobs:
@@ -122,9 +134,13 @@ class SparkJobs:
                 )
                 rdd = self._chain(job, plan, source)
                 levels = plan.levels_of(job.part).levels
-                return self._collect(
-                    job, rdd, levels[-1].slots, shuffles=len(levels) > 1 or job.forwarding_slots > 0
-                )
+                with _named_by_us():
+                    return self._collect(
+                        job,
+                        rdd,
+                        levels[-1].slots,
+                        shuffles=len(levels) > 1 or job.forwarding_slots > 0,
+                    )
         except receive.MixedEmissionsError as error:
             raise JobLostError(str(error)) from None
         except _GONE as error:
@@ -153,6 +169,7 @@ class SparkJobs:
         # Properties belong to the thread, which runs only our jobs. Each job begins by setting the
         # properties again.
         self._context.setJobGroup(group, description, False)
+        self._context.setLocalProperty("callSite.short", description)
         if getattr(self._thread, "pool", None) != pool:
             self._context.setLocalProperty("spark.scheduler.pool", pool)
             self._thread.pool = pool
@@ -218,11 +235,11 @@ class SparkJobs:
         """Run a job whose one task serves the listener at ``address``, until the listener hangs
         up."""
         self._begin(group, "commit", f"{self._run.graph.id} small transactions")
-        _raw(
-            self._seed((), 1).mapPartitionsWithIndex(
-                task.ResidentFunction(self._broadcast, self._run.token, group, address)
-            )
-        ).collect()
+        rdd = self._seed((), 1).mapPartitionsWithIndex(
+            task.ResidentFunction(self._broadcast, self._run.token, group, address)
+        )
+        with _named_by_us():
+            _raw(rdd).collect()
 
     def _others_have_jobs(self) -> bool:
         """Whether Spark has a job besides our resident task, also a job that is not txtopo's."""

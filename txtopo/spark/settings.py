@@ -46,19 +46,19 @@ def of_this_process() -> dict[str, str]:
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         # spark-submit has started the JVM. Without a connection to the JVM, SparkConf is empty.
         pyspark.SparkContext._ensure_initialized()
-        return _ours(dict(pyspark.SparkConf().getAll()))
+        return ours(dict(pyspark.SparkConf().getAll()))
     return before_start(os.environ)
 
 
 def of_context(context: pyspark.SparkContext) -> dict[str, str]:
     """The settings ``spark.txtopo.*`` in ``context``."""
     refuse_fork()
-    return _ours(dict(context.getConf().getAll()))
+    return ours(dict(context.getConf().getAll()))
 
 
 def before_start(environment: Mapping[str, str]) -> dict[str, str]:
     """The settings ``spark.txtopo.*`` for a Spark that is started under ``environment``."""
-    return _ours(all_before_start(environment))
+    return ours(all_before_start(environment))
 
 
 def all_before_start(environment: Mapping[str, str]) -> dict[str, str]:
@@ -89,7 +89,8 @@ def spark_home(environment: Mapping[str, str]) -> Path:
     return Path(environment.get("SPARK_HOME") or Path(pyspark.__file__).parent)
 
 
-def _ours(settings: Mapping[str, str]) -> dict[str, str]:
+def ours(settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings ``spark.txtopo.*`` among ``settings``."""
     return {key: value for key, value in settings.items() if key.startswith(sources.SPARK_PREFIX)}
 
 
