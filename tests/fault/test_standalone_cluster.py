@@ -271,9 +271,13 @@ def test_a_hang_on_an_executor_is_named_and_its_log_names_task_and_attempt(
     with Command(arguments, project) as command:
         assert command.wait() == 0, command.said + place.cluster.logs_of_executors()
     assert re.search(
-        r"txid 3: attempt 3:\d+ was \w+ for longer than message_timeout_s = 30.0: component 'count', task \d, finish_batch",
+        r"txid 3: attempt 3:\d+ was \w+ for longer than message_timeout_s = 30.0: component, task and hook are not known",
         command.said,
     ), command.said
+    assert re.search(
+        r"hangs 3:\d+:\w+ is late\n  in component 'count', task \d, finish_batch\n",
+        place.cluster.logs_of_executors(),
+    )
     assert counted_words.counted(out) == expected
     assert re.search(
         r" INFO topology=hangs component=count task=\d txid=3 attempt=\d+ phase=commit: counted",

@@ -64,7 +64,7 @@ LEVELS = [lambda: Reached(None, JOB, 0, is_last=True), lambda: ReachedForward(No
 def run_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tasks know no run, and watch no task."""
     monkeypatch.setattr(task, "_run_of", lambda token, broadcast: SimpleNamespace(run=None))
-    monkeypatch.setattr(late_tasks, "watch", lambda *ignored: contextlib.nullcontext())
+    monkeypatch.setattr(late_tasks, "Watch", lambda *ignored: contextlib.nullcontext())
 
 
 def results(

@@ -47,7 +47,7 @@ class Guard:
     """
 
     def __init__(self, job: Job, phase: Phase) -> None:
-        self._job, self.phase = job, phase
+        self._job, self._phase = job, phase
         self.failure: Failure | None = None
         self.has_failed = False
         self.on_failure: list[Callable[[], None]] = []
@@ -116,7 +116,7 @@ class Guard:
             component,
             task,
             self._job.attempt,
-            self.phase,
+            self._phase,
             hook,
             described,
             user_traceback(error),

@@ -47,8 +47,8 @@ class Run:
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
     """Signs failures that come back inside Spark's texts. No message shows the secret. Messages do
     show ``token``, which names job groups."""
-    late_reports: str | tuple[str, int] = ""
-    """Where workers report late tasks: the path of a socket, or host and port."""
+    late_tasks: str = ""
+    """On a local master the directory in which workers say where late tasks are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ import os
 import pickle
 import re
 import traceback
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +21,7 @@ from txtopo import errors
 from txtopo.topology import pickling
 from txtopo.topology.transaction import TransactionAttempt
 
-FailureKind = Literal["failed", "stale", "error", "late"]
+FailureKind = Literal["failed", "stale", "error"]
 
 _TEXT_MAX = 20_000
 _FRAMES_MAX = 2_000
@@ -34,7 +33,7 @@ _EMBEDDED = re.compile(r"<txtopo-failure:([0-9a-f]{64}):([A-Za-z0-9+/=]+):>")
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A user hook that raised an error. ``cause`` is the pickled exception if txtopo raised it, or
-    the pickled class for the driver's error. A ``late`` hook has not returned yet."""
+    the pickled class for the driver's error."""
 
     kind: FailureKind
     component: str
@@ -60,7 +59,7 @@ class Failure:
         if self.cause is not None:
             cause = pickle.loads(self.cause)
             if type(cause) is errors.UsageError:
-                return errors.UsageError(f"{cause}\n{self.place}".rstrip())
+                return errors.UsageError(f"{cause}\n{self._place}".rstrip())
             if isinstance(cause, errors.TxtopoError):
                 return cause
             if isinstance(cause, type) and issubclass(cause, errors.UserCodeError):
@@ -68,40 +67,31 @@ class Failure:
         return errors.UserCodeError(*where)
 
     @property
-    def place(self) -> str:
-        """The lines that name component, task, attempt, phase and hook, and show the stack."""
+    def _place(self) -> str:
         where = f"component {self.component!r}, task {self.task}, attempt {self.attempt}, {self.phase} phase, {self.hook}"
         return f"  in {where}\n{with_source(self.traceback)}"
 
     def __str__(self) -> str:
-        return f"{self.error}\n{self.place}"
+        return f"{self.error}\n{self._place}"
 
     def to_text(self, secret: bytes) -> str:
         """A line from which :func:`from_text` reads this failure, wherever the line is embedded.
         Signed with the run's ``secret``."""
-        return signed(self, secret)
+        data = base64.b64encode(pickle.dumps(self)).decode()
+        return f"<txtopo-failure:{_signature(data, secret)}:{data}:>"
 
 
 def from_text(text: str, secret: bytes) -> Failure | None:
-    """The failure embedded in ``text``, if a failure there is signed with ``secret``."""
-    return next(values_in(text, secret), None)
-
-
-def signed(value: Any, secret: bytes) -> str:
-    """A line from which :func:`values_in` reads ``value``, wherever the line is embedded."""
-    data = base64.b64encode(pickle.dumps(value)).decode()
-    return f"<txtopo-failure:{_signature(data, secret)}:{data}:>"
-
-
-def values_in(text: str, secret: bytes) -> Iterator[Any]:
-    """The values embedded in ``text`` and signed with ``secret``.
+    """The failure embedded in ``text``, if a failure there is signed with ``secret``.
 
     Spark's text may quote anything, even a line of input. So text without this run's signature is
     never unpickled.
     """
     for match in _EMBEDDED.finditer(text):
         if hmac.compare_digest(match[1], _signature(match[2], secret)):
-            yield pickle.loads(base64.b64decode(match[2]))
+            failure: Failure = pickle.loads(base64.b64decode(match[2]))
+            return failure
+    return None
 
 
 def _signature(data: str, secret: bytes) -> str:
@@ -150,7 +140,7 @@ def user_traceback(error: BaseException) -> str:
             shown.stack[users[0] : users[-1] + 1] if users else []
         )
         return (
-            bounded("Traceback (most recent call last):\n" + "".join(stack.format()))
+            _bounded("Traceback (most recent call last):\n" + "".join(stack.format()))
             if stack
             else ""
         )
@@ -164,7 +154,7 @@ def user_traceback(error: BaseException) -> str:
         text = "".join(shown.format())
     except Exception:
         text = "(its traceback cannot be shown)\n"
-    return bounded(text)
+    return _bounded(text)
 
 
 def with_source(text: str) -> str:
@@ -178,8 +168,7 @@ def with_source(text: str) -> str:
     return re.sub(r'^  File "(.+)", line (\d+), in .*\n(?!    )', shown, text, flags=re.MULTILINE)
 
 
-def bounded(text: str) -> str:
-    """``text`` without its middle, if ``text`` is too long."""
+def _bounded(text: str) -> str:
     return (
         text
         if len(text) <= _TEXT_MAX

@@ -14,6 +14,7 @@ import contextlib
 import dataclasses
 import functools
 import pickle
+import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from txtopo.dataplane.outcome import Tally
 from txtopo.dataplane.wire import Frame
 from txtopo.engine.jobs import JobLostError, JobResult, Pinned, Source, reading, result_of
 from txtopo.plan.compiler import Plan
-from txtopo.spark import imports, late_reports, task
+from txtopo.spark import imports, late_tasks, sockets, task
 from txtopo.spark.resident_task import ResidentTasks, TaskLostError
 from txtopo.topology import pickling
 
@@ -75,8 +76,10 @@ class SparkJobs:
     """Runs the jobs of one run on one Spark context. Several threads may call it."""
 
     def __init__(self, context: Any, run: Run) -> None:
-        self._late = late_reports.of(context, run)
-        run = dataclasses.replace(run, late_reports=self._late.address)
+        if run.local_master:
+            late = sockets.directory() / f"late-{run.token}"
+            late.mkdir(exist_ok=True)
+            run = dataclasses.replace(run, late_tasks=str(late))
         self._context, self._run = context, run
         self._broadcast = context.broadcast(
             (imports.shared_with(context) if run.local_master else None, pickling.dumps(run))
@@ -98,7 +101,8 @@ class SparkJobs:
         """Release the run's broadcasts, which its jobs shared."""
         if self._resident is not None:
             self._resident.close()
-        self._late.close()
+        if self._run.late_tasks:
+            shutil.rmtree(self._run.late_tasks, ignore_errors=True)
         with contextlib.suppress(*_GONE):
             self._broadcast.destroy()
 
@@ -302,7 +306,7 @@ class SparkJobs:
         """Where the tasks of ``group`` are, for the end of a message about their time-out."""
         job = group.partition("/")[2]
         try:
-            return self._late.places(job, functools.partial(self.is_running, group))
+            return late_tasks.places(self._run, job, functools.partial(self.is_running, group))
         except Exception as error:  # the time-out counts, also without the place
             return f": where its tasks are is unknown, because of {error!r}"
 

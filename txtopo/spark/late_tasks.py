@@ -1,43 +1,48 @@
-"""Watches this worker's task, and reports the component, task, hook and stack of a late task (R8).
+"""Says where a late task is: component, task, hook and stack (R8).
 
 A thread in the worker looks at the task's thread from outside, ten times within a time-out. So a
-hook costs nothing more, and a hook that sleeps, spins or waits in C code is reported alike. C code
-that keeps Python's lock stops this thread, too. Then ``faulthandler``, which needs no lock, writes
-the stack.
+hook costs nothing more, and a hook that sleeps, spins or waits in C code is shown alike. On a local
+master the worker writes a file, which the driver reads when a phase times out. On a cluster no
+directory is shared, and the worker prints the place. C code that keeps Python's lock stops the
+thread. Then ``faulthandler``, which needs no lock, prints the stack.
 
-Runs on: executor.
+Runs on: executor (:class:`Watch`) and driver (:func:`places`).
 
 Invariants: watching changes no task's result. The thread lives as long as its process: an error is
-printed, and after a fork the next task begins a new thread.
+printed, and after a fork the next task begins a new thread. The file of a task that has ended is
+removed. The run's directory and the files go when the run ends.
 """
 
 from __future__ import annotations
 
 import contextlib
 import faulthandler
+import math
 import os
 import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
+from pathlib import Path
 from types import CodeType, FrameType
 
 from txtopo.dataplane import outcome
 from txtopo.dataplane.columns.task import ArrowBoltTask
 from txtopo.dataplane.guard import Guard
 from txtopo.dataplane.job import Job, Run
-from txtopo.dataplane.outcome import Failure
 from txtopo.dataplane.spout_task import SpoutTask
 from txtopo.dataplane.task import BoltTask
-from txtopo.spark.late_reports import Line
 
 _LATE = 0.8
-"""A task is late after this part of the time-out, because its report must precede the time-out."""
-_SILENT = 0.7
-"""``faulthandler`` writes the stack after this part of the time-out without a look."""
+"""A task is late after this part of the time-out, because its place must be known before the end."""
+_LOCKED = 0.7
+"""``faulthandler`` prints the stack after this part of the time-out without a look."""
 _LOOKS = 10
-_REPORTS_MAX = 3
+_PRINTED_MAX = 3
 _FRAMES_MAX = 100
+_STACKS_MAX = 4
+_STDERR = 2
 _HOOKS: dict[CodeType, str] = {
     BoltTask.execute_all.__code__: "execute",
     **{
@@ -52,31 +57,27 @@ _HOOKS: dict[CodeType, str] = {
 
 
 class Watch:
-    """Watches a task inside ``with``. ``level`` and ``slot`` tell the job's tasks apart."""
+    """Watches a task inside ``with``. ``level`` and ``slot`` tell the job's tasks apart.
+
+    ``submitted_at``: when the job went to Spark, in seconds since 1970, by the driver's clock. If
+    the clocks of two hosts differ, a later level's place is told early, or too late.
+    """
 
     def __init__(
-        self,
-        line: Line,
-        timeout_s: float,
-        job: Job,
-        level: int = 0,
-        slot: int = 0,
-        submitted_at: float | None = None,
+        self, run: Run, job: Job, level: int = 0, slot: int = 0, submitted_at: float = math.inf
     ) -> None:
-        """``submitted_at``: when the job went to Spark, in seconds since 1970, by the driver's
-        clock. If the clocks of two hosts differ, a later level's report comes early, or too late.
-        """
-        self.line, self.timeout_s = line, timeout_s
-        self._job, self._slot = job, (level, slot)
-        spent_s = 0.0 if submitted_at is None else max(0.0, time.time() - submitted_at)
-        self._late_at = time.monotonic() + _LATE * timeout_s - spent_s
+        self.timeout_s = run.conf["message_timeout_s"]
+        self._run, self._job = run, job
+        self._name = f"{job.name}.{level}.{slot}"
+        spent_s = max(0.0, time.time() - submitted_at)
+        self._late_at = time.monotonic() + _LATE * self.timeout_s - spent_s
         self._thread = threading.get_ident()
         self._reports = 0
 
     def __enter__(self) -> None:
         global _watcher
         if _watcher is None or not _watcher.is_alive() or self.timeout_s < _watcher.timeout_s:
-            _watcher = Watcher(self)
+            _watcher = Watcher(self.timeout_s)
             _watcher.try_look()  # before any C code can keep the lock
             with contextlib.suppress(RuntimeError):  # no thread is left: the next task tries again
                 _watcher.start()
@@ -85,58 +86,61 @@ class Watch:
     def __exit__(self, *raised: object) -> None:
         if _watcher is not None and _watcher.task is self:
             _watcher.task = None
+        if self._reports:
+            self._remove()
 
     def look(self, now: float) -> None:
-        """Report the task if it is late ``now``, by the monotonic clock."""
+        """Tell the task's place if the task is late ``now``, by the monotonic clock."""
         frame = sys._current_frames().get(self._thread)
-        if now >= self._late_at and frame is not None and self._reports < _REPORTS_MAX:
-            self._reports += 1
-            self.line.report(self._job.name, self._slot, place(self._job, frame))
+        if now < self._late_at or frame is None:
+            return
+        self._reports += 1
+        if not self._run.late_tasks:
+            if self._reports > _PRINTED_MAX:
+                return
+            text = f"{_heading(self._run, self._job.name)}\n  in {place(frame)}"
+            print(text, end="", file=sys.stderr, flush=True)
+            return
+        directory = Path(self._run.late_tasks)
+        with contextlib.suppress(FileNotFoundError):  # the run has ended
+            unfinished = directory / f"new-{self._name}"
+            unfinished.write_text(place(frame), "utf-8", "backslashreplace")
+            unfinished.replace(directory / self._name)
+        if _watcher is not None and _watcher.task is not self:
+            self._remove()  # the task ended meanwhile
+
+    def _remove(self) -> None:
+        if self._run.late_tasks:
+            (Path(self._run.late_tasks) / self._name).unlink(missing_ok=True)
 
 
-def watch(
-    run: Run, job: Job, level: int = 0, slot: int = 0, submitted_at: float | None = None
-) -> Watch:
-    """A watch over one task, with the time-out and the driver's address of ``run``."""
-    global _line
-    if _line is None or _line[0] != run.token:
-        _line = (run.token, Line(run.late_reports, run.secret))
-    return Watch(_line[1], run.conf["message_timeout_s"], job, level, slot, submitted_at)
-
-
-def place(job: Job, frame: FrameType) -> Failure:
-    """The innermost hook around ``frame``, and the stack inside the hook. Between two hooks, the
-    component is ``""``."""
-    component, task, phase, hook = "", 0, str(job.part), "outside hooks"
+def place(frame: FrameType) -> str:
+    """The innermost hook around ``frame`` on the first line, and below it the stack inside the
+    hook."""
+    where = "unknown component, between two hooks"
     inside: list[tuple[FrameType, int]] = []
     outer: FrameType | None = frame
     while outer is not None:
         if outer.f_code is Guard.call.__code__:
-            arguments = outer.f_locals
-            component, task, hook = (arguments[name] for name in ("component", "task", "hook"))
-            phase = arguments["self"].phase
+            where = "component {component!r}, task {task}, {hook}".format_map(outer.f_locals)
             break
         if outer.f_code in _HOOKS:
             bolt = outer.f_locals["self"]
-            component, task, hook = bolt.component.id, bolt.index, _HOOKS[outer.f_code]
-            phase = bolt.guard.phase
+            where = f"component {bolt.component.id!r}, task {bolt.index}, {_HOOKS[outer.f_code]}"
             break
         inside.append((outer, outer.f_lineno))
         outer = outer.f_back
     stack = traceback.StackSummary.extract(reversed(inside[:_FRAMES_MAX]))
-    text = outcome.bounded("".join(stack.format()))
-    return Failure("late", component, task, job.attempt, phase, hook, "has not returned", text)
+    return f"{where}\n{''.join(stack.format())}"
 
 
 class Watcher(threading.Thread):
     """This process's thread. ``task`` is the watched task, if a task is at work."""
 
-    def __init__(self, task: Watch) -> None:
+    def __init__(self, timeout_s: float) -> None:
         super().__init__(name="txtopo-late-tasks", daemon=True)
         self.task: Watch | None = None
-        self.timeout_s = task.timeout_s
-        self._line, self._silent_max_s = task.line, _SILENT * task.timeout_s
-        self._looked_at = time.monotonic()
+        self.timeout_s = timeout_s
 
     def run(self) -> None:
         """Look again and again, until a task with a shorter time-out begins another thread."""
@@ -153,17 +157,47 @@ class Watcher(threading.Thread):
 
     def look(self, now: float) -> None:
         """Look at the present task, and put off ``faulthandler``."""
-        task, silent_s, self._looked_at = self.task, now - self._looked_at, now
+        task = self.task
         if task is not None:
-            self._line, self._silent_max_s = task.line, _SILENT * task.timeout_s
+            self.timeout_s = task.timeout_s
         if "PYTHON_TRACEBACK_DUMP_INTERVAL_SECONDS" not in os.environ:  # Spark's, on the same timer
-            faulthandler.dump_traceback_later(self._silent_max_s, file=self._line)
-        if silent_s > self._silent_max_s:
-            self._line.awake()
+            faulthandler.dump_traceback_later(_LOCKED * self.timeout_s, file=_STDERR)
         if task is not None:
             task.look(now)
 
 
 _watcher: Watcher | None = None
-_line: tuple[str, Line] | None = None
-"""The newest run's way to its driver, with the run's token."""
+
+
+def _heading(run: Run, job: str) -> str:
+    return f"{run.graph.id} {job} is late"
+
+
+def places(run: Run, job: str, is_running: Callable[[], bool]) -> str:
+    """Where the late tasks of ``job`` are, for the end of a message: on the first line the hooks,
+    below the stacks. ``is_running``: Spark says that a task runs."""
+    late: list[str] = []
+    if run.late_tasks:
+        for path in sorted(Path(run.late_tasks).glob(f"{job}.*")):
+            with contextlib.suppress(FileNotFoundError):  # the task has ended meanwhile
+                late.append(path.read_text("utf-8"))
+                path.unlink()
+    if late:
+        names = "; ".join(text.partition("\n")[0] for text in late)
+        stacks = [f"  in {outcome.with_source(text)}".rstrip() for text in late[:_STACKS_MAX]]
+        return "\n".join([f": {names}", *stacks])
+    if not is_running():
+        return (
+            ": none of its tasks runs\n"
+            "  Spark has no free slot, is slow to begin, or has lost an executor."
+        )
+    if run.late_tasks:
+        return (
+            ": no task says where it is\n"
+            "  Its worker is dead or suspended, or C code keeps Python's lock: then its stack is on standard error."
+        )
+    return (
+        ": component, task and hook are not known on the driver of a cluster\n"
+        f"  Search the standard error of the executors for '{_heading(run, job)}': component, task, hook and stack follow.\n"
+        "  Without this line its worker is dead, suspended or cut off, or C code keeps Python's lock: then the stack is there."
+    )

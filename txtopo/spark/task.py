@@ -70,7 +70,7 @@ class LevelFunction:
             self._job.part in COMMITTING,
         )
         known = _run_of(self._job.run, self._run)
-        watch = late_tasks.watch(known.run, self._job, self._level, slot, self._submitted_at)
+        watch = late_tasks.Watch(known.run, self._job, self._level, slot, self._submitted_at)
         with worker.seldom_collected(), watch:
             for receiver, data in self.send(known, slot, context.taskAttemptId(), incoming):
                 if not self._is_last:
@@ -101,7 +101,7 @@ class ResidentFunction:
             # A hang-up in the middle of a transaction is an error: the driver has given up.
             while (request := _receive(channel)) is not None:
                 job = pickling.loads(request)
-                with late_tasks.watch(known.run, job):
+                with late_tasks.Watch(known.run, job):
                     records = [
                         data
                         for _, data in one_task.computation(

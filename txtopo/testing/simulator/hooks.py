@@ -73,7 +73,7 @@ class HookGuard(Guard):
         )
         if when == _BEFORE:
             function, args = _fail, ()
-        with world.watched(component, task, hook, self.phase, self._job.attempt):
+        with world.watched(component, task, hook, self._phase, self._job.attempt):
             result = super().call(component, task, hook, function, *args)
         return super().call(component, task, hook, _fail) if when == _AFTER else result
 
