@@ -211,7 +211,12 @@ def test_a_task_that_ends_leaves_no_file(
     watch, place = Watch(run, JOB), late_tasks.place
     watch.__enter__()
     if ends == "during the look":
-        monkeypatch.setattr(late_tasks, "place", lambda frame: (watch.__exit__(), place(frame))[1])
+
+        def end(frame: Any) -> str:
+            watch.__exit__()
+            return place(frame)
+
+        monkeypatch.setattr(late_tasks, "place", end)
     watch.look(LATER)
     if ends == "after the look":
         assert [path.name for path in tmp_path.iterdir()] == [f"{JOB.name}.0.0"]

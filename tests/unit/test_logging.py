@@ -101,7 +101,7 @@ def test_a_command_shows_warnings_among_its_lines_and_errors_once(
 ) -> None:
     monkeypatch.setattr(logged.LOGGER, "propagate", False)
     stream = io.StringIO()
-    with main._warnings_shown(ProgressLine(stream)):
+    with main._logs_shown(ProgressLine(stream)):
         play(lines())
     assert stream.getvalue().splitlines() == [
         "txtopo: topology 'words' replays txid 1: a worker died",
@@ -114,7 +114,7 @@ def test_a_command_leaves_warnings_to_a_program_that_has_said_where_its_logs_go(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     stream = io.StringIO()
-    with main._warnings_shown(ProgressLine(stream)):
+    with main._logs_shown(ProgressLine(stream)):
         play(lines())
     assert stream.getvalue() == ""
     assert "a worker died" in caplog.text

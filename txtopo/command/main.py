@@ -154,38 +154,18 @@ def run(
 
     If the run was not stopped, ``afterwards`` is called at its end, and gives the exit code.
     """
-    if conf.log_format == "json":
-        return _run_in_json(topology, conf, parsed, afterwards)
-    shown = progress.ProgressLine(sys.stderr)
-    with _warnings_shown(shown):
-        return _run(topology, conf, parsed, afterwards, shown)
-
-
-def _run_in_json(
-    topology: TopologyGraph,
-    conf: config.Config,
-    parsed: argparse.Namespace,
-    afterwards: Callable[[], int],
-) -> int:
-    """As :func:`run`, with a JSON object for each line. An error becomes a line and an exit code."""
-    lines, handler = log_lines.JsonLines(sys.stderr), logging.StreamHandler(sys.stderr)
-    handler.setFormatter(log_lines.formatter("json"))
-    is_ours = not logged.LOGGER.hasHandlers()
-    level = logged.LOGGER.level
-    if is_ours:
-        # The error that ends the run is told below, with its cause.
-        handler.addFilter(lambda each: each.levelno < logging.ERROR or each.name != "txtopo")
-        logged.LOGGER.addHandler(handler)
-        logged.LOGGER.setLevel(conf.log_level.upper())
+    lines = log_lines.JsonLines(sys.stderr) if conf.log_format == "json" else None
+    shown = progress.ProgressLine(sys.stderr if lines is None else cast(TextIO, lines))
+    level = None if lines is None else conf.log_level
     try:
-        return _run(topology, conf, parsed, afterwards, progress.ProgressLine(cast(TextIO, lines)))
+        with _logs_shown(shown, level):
+            return _run(topology, conf, parsed, afterwards, shown)
     except Exception as error:
+        if lines is None:
+            raise
         told = out_of_resources.explained(error)
         lines.log(logging.ERROR, str(told), told)
         return errors.exit_code_of(told)
-    finally:
-        logged.LOGGER.removeHandler(handler)
-        logged.LOGGER.setLevel(level)
 
 
 def _run(
@@ -228,19 +208,26 @@ def _run(
 
 
 @contextlib.contextmanager
-def _warnings_shown(shown: progress.ProgressLine) -> Iterator[None]:
-    """A context in which ``shown`` prints warnings, unless the program has said where its logs
-    go."""
+def _logs_shown(shown: progress.ProgressLine, level: str | None = None) -> Iterator[None]:
+    """A context in which ``shown`` prints warnings, or all lines from ``level`` on are printed in
+    JSON, unless the program has said where its logs go. The command itself tells errors."""
     if logged.LOGGER.hasHandlers():
         yield
         return
-    handler = progress.Warnings(shown)
+    handler: logging.Handler = progress.Warnings(shown)
     handler.setFormatter(log_lines.TextFormatter("%(fields)s%(message)s"))
+    before = logged.LOGGER.level
+    if level is not None:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(log_lines.formatter("json"))
+        handler.addFilter(lambda each: each.levelno < logging.ERROR or each.name != "txtopo")
+        logged.LOGGER.setLevel(level.upper())
     logged.LOGGER.addHandler(handler)
     try:
         yield
     finally:
         logged.LOGGER.removeHandler(handler)
+        logged.LOGGER.setLevel(before)
 
 
 class _Waiting:
