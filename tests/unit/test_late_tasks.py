@@ -271,7 +271,7 @@ def test_each_look_puts_faulthandler_off_unless_spark_uses_its_timer(
     watcher.look(0.0)
     monkeypatch.setenv("PYTHON_TRACEBACK_DUMP_INTERVAL_SECONDS", "5")
     watcher.look(0.0)
-    assert put_off == [3.5, 7.0]
+    assert put_off == [4.0, 8.0]
 
 
 def test_an_error_does_not_end_the_thread(

@@ -150,61 +150,54 @@ def run(
     afterwards: Callable[[], int] = lambda: 0,
 ) -> int:
     """Run ``topology`` until the run ends or is stopped, and return the exit code. An error is
-    raised.
+    raised, or told as a line of JSON.
 
     If the run was not stopped, ``afterwards`` is called at its end, and gives the exit code.
     """
     lines = log_lines.JsonLines(sys.stderr) if conf.log_format == "json" else None
     shown = progress.ProgressLine(sys.stderr if lines is None else cast(TextIO, lines))
-    level = None if lines is None else conf.log_level
     try:
-        with _logs_shown(shown, level):
-            return _run(topology, conf, parsed, afterwards, shown)
+        with (
+            _logs_shown(shown, conf.log_level if lines else None),
+            signals.StopSignals(
+                early=lambda: shown.say(
+                    "stopping: as soon as Spark has started (again to stop now)"
+                )
+            ) as stop,
+        ):
+            if "PYSPARK_GATEWAY_PORT" not in os.environ:
+                shown.say(cluster.STARTING)
+            try:
+                submission = _submit(topology, conf, parsed, _Waiting(shown, stop))
+            except KeyboardInterrupt as interruption:
+                shown.say("interrupted before the run began")
+                return signals.exit_code_of(interruption)
+            with submission as running:
+                if stop.is_requested:
+                    shown.say("interrupted before the run began")
+                    _kill(running, shown)
+                    return 128 + stop.signum
+                stop.watch()
+                ours = (
+                    ""
+                    if conf.zookeeper
+                    else f" (our own, in {conf.data_dir or cluster.DEFAULT_DATA_DIR})"
+                )
+                code = _watch(
+                    running,
+                    shown,
+                    stop,
+                    lambda began: shown.started(
+                        began, submission.zookeeper + ours, submission.master
+                    ),
+                )
+        return code if code or stop.is_requested else afterwards()
     except Exception as error:
         if lines is None:
             raise
         told = out_of_resources.explained(error)
         lines.log(logging.ERROR, str(told), told)
         return errors.exit_code_of(told)
-
-
-def _run(
-    topology: TopologyGraph,
-    conf: config.Config,
-    parsed: argparse.Namespace,
-    afterwards: Callable[[], int],
-    shown: progress.ProgressLine,
-) -> int:
-    with (
-        signals.StopSignals(
-            early=lambda: shown.say("stopping: as soon as Spark has started (again to stop now)")
-        ) as stop,
-    ):
-        if "PYSPARK_GATEWAY_PORT" not in os.environ:
-            shown.say(cluster.STARTING)
-        try:
-            submission = _submit(topology, conf, parsed, _Waiting(shown, stop))
-        except KeyboardInterrupt as interruption:
-            shown.say("interrupted before the run began")
-            return signals.exit_code_of(interruption)
-        with submission as running:
-            if stop.is_requested:
-                shown.say("interrupted before the run began")
-                _kill(running, shown)
-                return 128 + stop.signum
-            stop.watch()
-            ours = (
-                ""
-                if conf.zookeeper
-                else f" (our own, in {conf.data_dir or cluster.DEFAULT_DATA_DIR})"
-            )
-            code = _watch(
-                running,
-                shown,
-                stop,
-                lambda began: shown.started(began, submission.zookeeper + ours, submission.master),
-            )
-    return code if code or stop.is_requested else afterwards()
 
 
 @contextlib.contextmanager

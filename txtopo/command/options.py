@@ -187,16 +187,10 @@ def resolved(
         typed[key] = value
     named = {
         "until": "exhausted" if getattr(options, "until_exhausted", False) else None,
+        "log_format": getattr(options, "log_format", None),
         **{
             name: getattr(options, name, None)
-            for name in (
-                "max_transactions",
-                "zookeeper",
-                "zookeeper_root",
-                "data_dir",
-                "on_held",
-                "log_format",
-            )
+            for name in ("max_transactions", "zookeeper", "zookeeper_root", "data_dir", "on_held")
         },
     }
     typed |= {key: value for key, value in named.items() if value is not None}

@@ -35,9 +35,8 @@ from txtopo.dataplane.spout_task import SpoutTask
 from txtopo.dataplane.task import BoltTask
 
 _LATE = 0.8
-"""A task is late after this part of the time-out, because its place must be known before the end."""
-_LOCKED = 0.7
-"""``faulthandler`` prints the stack after this part of the time-out without a look."""
+"""A task is late after this part of the time-out, because its place must be known before the end.
+``faulthandler`` prints the stack after as long without a look."""
 _LOOKS = 10
 _PRINTED_MAX = 3
 _FRAMES_MAX = 100
@@ -161,7 +160,7 @@ class Watcher(threading.Thread):
         if task is not None:
             self.timeout_s = task.timeout_s
         if "PYTHON_TRACEBACK_DUMP_INTERVAL_SECONDS" not in os.environ:  # Spark's, on the same timer
-            faulthandler.dump_traceback_later(_LOCKED * self.timeout_s, file=_STDERR)
+            faulthandler.dump_traceback_later(_LATE * self.timeout_s, file=_STDERR)
         if task is not None:
             task.look(now)
 
