@@ -144,7 +144,6 @@ def test_all_late_tasks_are_named_with_their_stacks_once(tmp_path: Path) -> None
                 watch.look(now)
             if now == 0.0:
                 assert "no task says" in late_tasks.places(run, JOB.name, running)
-        (tmp_path / f"new-{JOB.name}.0.2").write_text("unfinished")
         assert "no task says" in late_tasks.places(run, "another job", running)
         told = late_tasks.places(run, JOB.name, running)
         assert told.splitlines()[0] == (
@@ -220,9 +219,22 @@ def test_a_task_that_ends_leaves_no_file(
     watch.look(LATER)
     if ends == "after the look":
         assert [path.name for path in tmp_path.iterdir()] == [f"{JOB.name}.0.0"]
-    watch.__exit__()
+    if ends != "during the look":
+        watch.__exit__()
     assert list(tmp_path.iterdir()) == []
     assert begun[0].task is None
+
+
+@pytest.mark.usefixtures("no_watcher")
+def test_a_file_is_not_read_before_it_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, told = run_in(tmp_path), list[str]()
+    monkeypatch.setattr(
+        Path, "replace", lambda *paths: told.append(late_tasks.places(run, JOB.name, running))
+    )
+    Watch(run, JOB).look(LATER)
+    assert "no task says" in told[0]
 
 
 def test_a_process_has_one_thread_and_a_new_one_if_it_has_died_or_is_too_slow(
