@@ -16,7 +16,7 @@ import functools
 import pickle
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,17 +59,6 @@ class PinnedBlocks(Pinned):
 
 def _clean(rdd: Any) -> None:
     rdd._jrdd.rdd().cleanShuffleDependencies(False)
-
-
-@contextlib.contextmanager
-def _named_by_us() -> Iterator[None]:
-    """Keep the job's name. PySpark would name the job after a line of its own code, as if no other
-    function of PySpark had called."""
-    SCCallSiteSync._spark_stack_depth += 1
-    try:
-        yield
-    finally:
-        SCCallSiteSync._spark_stack_depth -= 1
 
 
 class SparkJobs:
@@ -138,13 +127,9 @@ class SparkJobs:
                 )
                 rdd = self._chain(job, plan, source)
                 levels = plan.levels_of(job.part).levels
-                with _named_by_us():
-                    return self._collect(
-                        job,
-                        rdd,
-                        levels[-1].slots,
-                        shuffles=len(levels) > 1 or job.forwarding_slots > 0,
-                    )
+                return self._collect(
+                    job, rdd, levels[-1].slots, shuffles=len(levels) > 1 or job.forwarding_slots > 0
+                )
         except receive.MixedEmissionsError as error:
             raise JobLostError(str(error)) from None
         except _GONE as error:
@@ -239,11 +224,11 @@ class SparkJobs:
         """Run a job whose one task serves the listener at ``address``, until the listener hangs
         up."""
         self._begin(group, "commit", f"{self._run.graph.id} small transactions")
-        rdd = self._seed((), 1).mapPartitionsWithIndex(
-            task.ResidentFunction(self._broadcast, self._run.token, group, address)
+        _collected(
+            self._seed((), 1).mapPartitionsWithIndex(
+                task.ResidentFunction(self._broadcast, self._run.token, group, address)
+            )
         )
-        with _named_by_us():
-            _raw(rdd).collect()
 
     def _others_have_jobs(self) -> bool:
         """Whether Spark has a job besides our resident task, also a job that is not txtopo's."""
@@ -260,13 +245,13 @@ class SparkJobs:
         shuffled = rdd.prev
         try:
             if not job.pinned:
-                return result_of(job, rdd.collect(), slots)
+                return result_of(job, _collected(rdd), slots)
             # First serialized persistence, then the local checkpoint. In this order a lost or
             # recomputed block fails its reader.
             rdd.persist(StorageLevel.MEMORY_AND_DISK)
             rdd.localCheckpoint()
             try:
-                records = _raw(rdd.mapPartitionsWithIndex(task.reports_only)).collect()
+                records = _collected(rdd.mapPartitionsWithIndex(task.reports_only))
                 return result_of(job, records, slots, functools.partial(PinnedBlocks, rdd))
             except BaseException:
                 rdd.unpersist(blocking=False)
@@ -314,6 +299,16 @@ class SparkJobs:
 def _raw(rdd: Any) -> Any:
     rdd._bypass_serializer = True
     return rdd
+
+
+def _collected(rdd: Any) -> Any:
+    """The records of ``rdd``, by a job that keeps our name. PySpark would name it after a line of
+    ours, as if no other function of PySpark had called."""
+    SCCallSiteSync._spark_stack_depth += 1
+    try:
+        return _raw(rdd).collect()
+    finally:
+        SCCallSiteSync._spark_stack_depth -= 1
 
 
 def _readable(text: str) -> str:
