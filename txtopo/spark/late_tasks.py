@@ -196,7 +196,7 @@ def places(run: Run, job: str, is_running: Callable[[], bool]) -> str:
             "  Its worker is dead or suspended, or C code keeps Python's lock: then its stack is on standard error."
         )
     return (
-        ": component, task and hook are not known on the driver of a cluster\n"
-        f"  Search the standard error of the executors for '{_heading(run, job)}': component, task, hook and stack follow.\n"
-        "  Without this line its worker is dead, suspended or cut off, or C code keeps Python's lock: then the stack is there."
+        f": only the executor knows where, search its standard error for '{_heading(run, job)}'\n"
+        "  Component, task, hook and stack follow this line. Spark's page links to the executors' standard error.\n"
+        "  Without this line the worker is dead, suspended or cut off, or C code keeps Python's lock: then its stack is there."
     )
