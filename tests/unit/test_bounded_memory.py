@@ -37,6 +37,7 @@ from txtopo.dataplane.wire import ChunkHeader, Frame
 from txtopo.dataplane.worker import WorkerRun
 from txtopo.engine import status
 from txtopo.engine.jobs import JobLostError
+from txtopo.engine.observer import EndedAttempt
 from txtopo.spark.jobs import SparkJobs
 from txtopo.topology.grouping import Grouping
 from txtopo.topology.stream import StreamSpec, TupleSource
@@ -508,7 +509,7 @@ def test_the_memory_of_commits_does_not_grow_between_looks(monkeypatch: pytest.M
     monkeypatch.setattr("txtopo.engine.status.time.monotonic", lambda: float(next(seconds)))
     board = status.StatusBoard(status.RunStatus("id", "name"))
     for _ in range(1000):
-        board.committed(TransactionAttempt(1, 0), 5, 0.1)
+        board.committed(EndedAttempt(TransactionAttempt(1, 0), tuples=5))
     assert len(board._recent) < 20
     assert board.snapshot().committed == 1000
 
@@ -519,7 +520,7 @@ def test_the_rate_is_of_the_commits_in_the_window_and_of_no_others() -> None:
     board.began("first", 1, 1, is_resumed=False)
     for second in range(1, 21):
         now = float(second)
-        board.committed(TransactionAttempt(1, 0), 100 * second, 0.1)
+        board.committed(EndedAttempt(TransactionAttempt(1, 0), tuples=100 * second))
     # The window begins with the last commit that is older than ten seconds; its own tuples came
     # before.
     assert board.snapshot().tuples_per_s == sum(100 * second for second in range(10, 21)) / 11
@@ -527,7 +528,7 @@ def test_the_rate_is_of_the_commits_in_the_window_and_of_no_others() -> None:
     assert board.snapshot().tuples_per_s == sum(100 * second for second in range(16, 21)) / 10.5
     board.began("first", 1, 1, is_resumed=False)
     now = 26.5
-    board.committed(TransactionAttempt(1, 0), 7, 0.1)
+    board.committed(EndedAttempt(TransactionAttempt(1, 0), tuples=7))
     assert board.snapshot().tuples_per_s == 7
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from txtopo.engine import observer
+from txtopo.engine.observer import EndedAttempt
 from txtopo.engine.status import RunStatus, StatusBoard
 from txtopo.runtime.progress import (
     INTERVAL_S,
@@ -180,7 +181,7 @@ class Board(StatusBoard):
 
     def commit(self, after_s: float, tuples: int) -> None:
         self.clock.now += after_s
-        self.committed(TransactionAttempt(1, 0), tuples, after_s)
+        self.committed(EndedAttempt(TransactionAttempt(1, 0), tuples=tuples, latency_s=after_s))
 
     @property
     def rate(self) -> float:

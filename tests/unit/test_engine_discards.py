@@ -92,7 +92,11 @@ def test_a_cancelled_attempt_is_discarded_before_its_end_is_told() -> None:
     work = subject._attempts[LIVE]
     work.failure = None
     subject._coordinator = SimpleNamespace(doomed=None, stopping=False)
-    subject._loop = SimpleNamespace(tell=lambda fact: noted.append(work.discarded))
+    subject._loop = SimpleNamespace(
+        tell=lambda fact: noted.append(work.discarded), observers=[None]
+    )
+    subject._ended = lambda *arguments, **flags: None
+    subject._failing = None
     subject._batches = SimpleNamespace(discard=lambda attempt: noted.append(work.discarded))
     subject._runner = SimpleNamespace(cancel=lambda work: None)
     subject._cancel(LIVE)

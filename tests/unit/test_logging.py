@@ -17,6 +17,7 @@ from txtopo import Config
 from txtopo.command import main, options
 from txtopo.engine import logged
 from txtopo.engine.attempts import AttemptFailedError
+from txtopo.engine.observer import EndedAttempt
 from txtopo.errors import InputError, ZooKeeperUnavailableError
 from txtopo.runtime import cluster
 from txtopo.runtime.progress import ProgressLine
@@ -30,18 +31,15 @@ def play(lines: logged.LogLines) -> None:
     """A run with every logged event."""
     attempt = TransactionAttempt(1, 0)
     lines.began("first", 2, 1, is_resumed=False)
-    lines.attempt_ended(
-        attempt,
+    for failure in (
         AttemptFailedError("failed", "FailedException: not now\n  in component 'a'"),
-        is_replayed=True,
-    )
-    lines.attempt_ended(
-        attempt, AttemptFailedError("crash", "a worker died\nTraceback"), is_replayed=True
-    )
+        AttemptFailedError("crash", "a worker died\nTraceback"),
+    ):
+        lines.attempt_ended(EndedAttempt(attempt, failure.kind, failure, is_replayed=True))
     lines.away(
         ZooKeeperUnavailableError("there is no room left in the data directory /data\n  Make room")
     )
-    lines.committed(attempt, 7, 0.1)
+    lines.committed(EndedAttempt(attempt, tuples=7))
     lines.ended(InputError("KeyError: 'x'\n  in component 'a'"))
 
 

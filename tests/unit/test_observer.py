@@ -58,14 +58,16 @@ def test_a_broken_observer_ends_neither_the_run_nor_what_the_others_hear(
         )
     names = [name for name, _ in heard.calls]
     assert names[0] == "began"
-    assert [str(arguments[0]) for name, arguments in heard.calls if name == "committed"] == [
+    assert [
+        str(arguments[0].attempt) for name, arguments in heard.calls if name == "committed"
+    ] == [
         "1:0",
         "2:1",
         "3:0",
     ]
-    assert [str(arguments[0]) for name, arguments in heard.calls if name == "attempt_ended"] == [
-        "2:0"
-    ]
+    assert [
+        str(arguments[0].attempt) for name, arguments in heard.calls if name == "attempt_ended"
+    ] == ["2:0"]
     assert {"question", "answered", "in_flight", "idle", "draining"} <= set(names)
     assert len(
         [

@@ -80,6 +80,11 @@ class Config(pydantic.BaseModel):
     """The file, on the driver, that holds the password and nothing else."""
     data_dir: Path | None = None
     """Where the embedded ZooKeeper keeps its data. ``None``: ``./.txtopo``."""
+    journal: Literal["full", "lean", "off"] = "full"
+    """What the journal in ``data_dir`` keeps about each attempt. ``"lean"``: neither the batch's
+    metadata nor texts from user code's errors. ``"off"``: there is no journal."""
+    journal_bytes_max: int = pydantic.Field(64 * 1024 * 1024, ge=1024 * 1024)
+    """Bound for a topology's journal. The oldest records go first."""
     stores_max: int = pydantic.Field(1000, ge=1)
     """How many stores a topology may write to in all, counted by component and name. Its state
     remembers each."""

@@ -199,6 +199,9 @@ class Tally:
     """By ``component/store`` name, how many transactions the store committed (R34)."""
     busy_s: dict[str, float] = field(default_factory=dict)
     """By phase, how long tasks were at work, all together."""
+    widest: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By component with several tasks, the largest number of tuples that a task executed or
+    emitted, and the task's index."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         counts = (self.executed, self.emitted, self.metadata, self.partition_counts)
@@ -215,6 +218,8 @@ class Tally:
                 own[name] = own.get(name, 0) + count
         for phase, busy_s in other.busy_s.items():
             self.busy_s[phase] = self.busy_s.get(phase, 0.0) + busy_s
+        for id, task in other.widest.items():
+            self.widest[id] = max(self.widest.get(id, task), task)
         self.metadata.update(other.metadata)
         self.partition_counts |= other.partition_counts
 

@@ -109,11 +109,13 @@ class SlotRun:
             self.fail("handing over tuples and held bolts", error)
         for task in self.all_tasks():
             id = task.component.id
+            tuples = max(task.executed, task.collector.emitted)
             self.report.own.add(
                 Tally(
                     {id: task.executed},
                     {id: task.collector.emitted},
                     stores=task.context.touched_stores,
+                    widest={id: (tuples, task.index)} if self.job.task_counts[id] > 1 else {},
                 )
             )
         self.let_go()

@@ -9,6 +9,7 @@ while.
 
 from __future__ import annotations
 
+import datetime
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from typing import Any, Literal
 from txtopo import errors
 from txtopo.coordinator.messages import FailureKind
 from txtopo.dataplane.job import COMMITTING, Batch, Job, Part, Run
-from txtopo.dataplane.outcome import Failure
+from txtopo.dataplane.outcome import Failure, Tally
 from txtopo.engine.batches import Batches, partitioned_metadata
 from txtopo.engine.continuity import ExpectedStores
 from txtopo.engine.jobs import JobLostError, JobResult, Jobs, Pinned, Source
@@ -39,10 +40,16 @@ class AttemptFailedError(Exception):
     """The attempt cannot go on. ``error`` ends the run if ``kind`` is fatal."""
 
     def __init__(
-        self, kind: FailureKind, text: str, error: errors.TxtopoError | None = None
+        self,
+        kind: FailureKind,
+        text: str,
+        error: errors.TxtopoError | None = None,
+        failure: Failure | None = None,
     ) -> None:
         super().__init__(kind, text)
         self.kind, self.text, self.error = kind, text, error
+        self.failure = failure
+        """The failure of user code, if a task reported one."""
 
 
 @dataclass(slots=True)
@@ -61,8 +68,12 @@ class Attempt:
     stores: Mapping[str, int] = field(default_factory=dict)
     """By ``component/store`` name, how many store transactions its tasks have committed (R34)."""
     tuples: int = 0
+    counts: Tally = field(default_factory=Tally)
+    """Tuples so far. An emission does not count: its tuples are emitted again."""
     busy_s: dict[str, float] = field(default_factory=dict)
     """How long its tasks were at work, by phase."""
+    batch_opened_at: datetime.datetime | None = None
+    """When the transaction was opened. None before the first job."""
     discarded: bool = False
     failure: AttemptFailedError | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -236,6 +247,7 @@ class AttemptRunner:
             opened_at=self._batches.opened_at(work.attempt.txid),
             expected_stores=self._expected_stores,
         )
+        work.batch_opened_at = job.opened_at
         group = self._jobs.group(job)
         work.groups[group] = part
         if work.discarded:
@@ -254,6 +266,8 @@ class AttemptRunner:
             if part in COMMITTING:
                 self._zombies.append(group)
             raise AttemptFailedError("crash", str(error)) from None
+        if part != "emission":
+            work.counts.add(result.tally)
         if result.failure is not None:
             raise self._failed(result.failure)
         for phase, busy_s in result.tally.busy_s.items():
@@ -269,21 +283,21 @@ class AttemptRunner:
 
     def _failed(self, failure: Failure) -> AttemptFailedError:
         if failure.kind == "failed":
-            return AttemptFailedError("failed", str(failure))
+            return AttemptFailedError("failed", str(failure), failure=failure)
         if failure.kind == "stale":
             text = (
                 f"{failure.error}\n  in component {failure.component!r}, attempt {failure.attempt}, the newest: the store is ahead of ZooKeeper"
                 "\n  ZooKeeper was probably restored from an older copy. Compare `txtopo state show` with the store. Nothing was overwritten."
             )
-            return AttemptFailedError("fatal", text, errors.StateMismatchError(text))
+            return AttemptFailedError("fatal", text, errors.StateMismatchError(text), failure)
         error = failure.to_error()
         if (
             self._on_error == "replay"
             and isinstance(error, errors.UserCodeError)
             and not isinstance(error, errors.HeldStateError)
         ):
-            return AttemptFailedError("failed", str(failure))
-        return AttemptFailedError("fatal", str(failure), error)
+            return AttemptFailedError("failed", str(failure), failure=failure)
+        return AttemptFailedError("fatal", str(failure), error, failure)
 
     def _await_zombies(self, bound_s: float) -> None:
         deadline = self._clock.now() + bound_s

@@ -30,11 +30,12 @@ from txtopo.engine.commit_writes import Commits
 from txtopo.engine.deadlines import Deadlines
 from txtopo.engine.jobs import Jobs
 from txtopo.engine.loop import Loop
-from txtopo.engine.observer import Observer
+from txtopo.engine.observer import EndedAttempt, Observer
 from txtopo.engine.opening import Opening
 from txtopo.engine.pace import Pace
 from txtopo.engine.steps import Steps
 from txtopo.engine.surroundings import Surroundings
+from txtopo.engine.timelines import Timelines
 from txtopo.state.topology import TopologyState
 from txtopo.topology import transaction
 from txtopo.topology.transaction import TransactionAttempt
@@ -109,6 +110,9 @@ class Engine:
         )
         plan = self._runner.begin(TransactionAttempt(0, 0), run.graph.task_counts, run.cores).plan
         self._causes = Causes()
+        self._timelines = Timelines()
+        self._failing: TransactionAttempt | None = None
+        """The attempt that the event at hand fails."""
         self._collected_at = self._surroundings.now()
         self.ended = False
         """The run is over."""
@@ -174,6 +178,7 @@ class Engine:
         self._do(self._coordinator.start())
 
     def _handle(self, event: Event) -> None:
+        self._failing = event.attempt if isinstance(event, messages.Failed) else None
         self._do(self._coordinator.handle(event))
 
     def _do(self, commands: list[Command]) -> None:
@@ -184,6 +189,8 @@ class Engine:
             (attempt.txid, attempt.attempt_id, status.value)
             for attempt, status in coordinator.active.values()
         )
+        if self._loop.observers:
+            self._timelines.note(active, self._surroundings.now())
         self._loop.tell(lambda each: each.in_flight(coordinator.current, active, coordinator.idle))
         if self.opening.is_held and coordinator.is_at_rest:
             self._loop.tell(lambda each: each.paused())
@@ -278,13 +285,14 @@ class Engine:
         self._surroundings.reach("forget.before", work.attempt.txid)
         work.release()
         self._surroundings.reach("forget.inside", work.attempt.txid)
+        if self._loop.observers:
+            ended = self._ended(work, is_committed=True)
+            self._loop.tell(lambda each: each.committed(ended))
         self._batches.discard(work.attempt)
         self._causes.forget(work.attempt.txid)
         self._sealed_tasks.pop(work.attempt.txid, None)
         self._pace.committed(work.busy_s)
         self._surroundings.post(self._deadlines.set_pace)
-        latency_s = self._surroundings.now() - work.opened_at
-        self._loop.tell(lambda each: each.committed(work.attempt, work.tuples, latency_s))
         if self._surroundings.now() - self._collected_at > _COLLECT_GARBAGE_EVERY_S:
             self._surroundings.collect_garbage()
             self._collected_at = self._surroundings.now()
@@ -299,9 +307,17 @@ class Engine:
             self._causes.add(attempt, work.failure)
         doomed = self._coordinator.doomed
         is_replayed = not self._coordinator.stopping and (doomed is None or attempt.txid < doomed)
-        self._loop.tell(lambda each: each.attempt_ended(attempt, work.failure, is_replayed))
+        if self._loop.observers:
+            ended = self._ended(work, self._failing, is_replayed=is_replayed)
+            self._loop.tell(lambda each: each.attempt_ended(ended))
         self._batches.discard(attempt)
         self._runner.cancel(work)
+
+    def _ended(
+        self, work: Attempt, failing: TransactionAttempt | None = None, **flags: bool
+    ) -> EndedAttempt:
+        metadata = self._batches.metadata_of(work.attempt.txid, work.metadata)
+        return self._timelines.ended(work, self._surroundings.now(), metadata, failing, **flags)
 
     # -- the end of the run -----------------------------------------------------------------------
 

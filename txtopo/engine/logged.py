@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from txtopo.engine.attempts import AttemptFailedError
-from txtopo.engine.observer import LOGGER, Observer
-from txtopo.topology.transaction import TransactionAttempt
+from txtopo.engine.observer import LOGGER, EndedAttempt, Observer
 
 
 def first_line(text: str) -> str:
@@ -35,9 +33,8 @@ class LogLines(Observer):
             first_line(str(error)),
         )
 
-    def attempt_ended(
-        self, attempt: TransactionAttempt, failure: AttemptFailedError | None, is_replayed: bool
-    ) -> None:
+    def attempt_ended(self, ended: EndedAttempt) -> None:
+        failure = ended.failure
         if failure is not None:
             context = {"txid": str(attempt.txid), "attempt": str(attempt.attempt_id)}
             # User code did not fail: a worker died, or a job took too long.
@@ -46,18 +43,18 @@ class LogLines(Observer):
                 level,
                 "topology %r replays txid %d: %s",
                 self._id,
-                attempt.txid,
+                ended.attempt.txid,
                 first_line(failure.text),
                 extra={"context": {"topology": self._id, **context}},
             )
 
-    def committed(self, attempt: TransactionAttempt, tuples: int, latency_s: float) -> None:
+    def committed(self, ended: EndedAttempt) -> None:
         self._committed += 1
         LOGGER.debug(
             "topology %r: %d transactions committed, the last with %d tuples",
             self._id,
             self._committed,
-            tuples,
+            ended.tuples,
         )
 
     def away(self, error: BaseException) -> None:

@@ -5,10 +5,13 @@ Runs on: driver.
 
 from __future__ import annotations
 
+import datetime
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
+from txtopo.coordinator.messages import FailureKind
 from txtopo.engine.attempts import AttemptFailedError
 from txtopo.topology.transaction import TransactionAttempt
 
@@ -23,6 +26,47 @@ class SourceProgress:
     fraction_done: float | None = None
     lag: Mapping[str, int] = field(default_factory=dict)
     lost: Mapping[str, int | None] = field(default_factory=dict)
+
+
+Outcome = FailureKind | Literal["committed", "behind", "abandoned"]
+"""How an attempt ended. behind: discarded, because an earlier transaction's attempt failed ·
+abandoned: discarded, because the run stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedAttempt:
+    """An attempt that has ended. Times are in seconds."""
+
+    attempt: TransactionAttempt
+    outcome: Outcome = "committed"
+    failure: AttemptFailedError | None = None
+    because_of: TransactionAttempt | None = None
+    """The failed attempt that an attempt *behind* was discarded with."""
+    is_replayed: bool = False
+    """This run tries the transaction again."""
+    tuples: int = 0
+    """How many tuples the spout emitted."""
+    latency_s: float = 0.0
+    """Since the attempt began."""
+    opened_at: datetime.datetime | None = None
+    """When the transaction was opened. ``None`` if the attempt had no job yet."""
+    steps: Sequence[tuple[str, float]] = ()
+    """The attempt's statuses in their order, and how long each lasted."""
+    tasks: Mapping[str, int] = field(default_factory=dict)
+    """By component, how many tasks."""
+    executed: Mapping[str, int] = field(default_factory=dict)
+    """By component, how many tuples arrived."""
+    emitted: Mapping[str, int] = field(default_factory=dict)
+    """By component, how many tuples left."""
+    widest: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """By component with several tasks, the largest number of tuples that a task had in one job, and
+    the task's index."""
+    busy_s: Mapping[str, float] = field(default_factory=dict)
+    """By phase, how long tasks were at work, all together."""
+    stores: Mapping[str, int] = field(default_factory=dict)
+    """By ``component/store`` name, how many store transactions were committed."""
+    metadata: Any = None
+    """The batch's metadata, as ZooKeeper keeps it."""
 
 
 class Observer:
@@ -50,15 +94,12 @@ class Observer:
     ) -> None:
         """Transactions in flight: (txid, attempt id, status), ascending. ``current`` commits next."""
 
-    def attempt_ended(
-        self, attempt: TransactionAttempt, failure: AttemptFailedError | None, is_replayed: bool
-    ) -> None:
-        """An attempt ended without a commit. Without a ``failure``, the attempt was discarded.
-        Attempts that live when the run is killed are not told."""
+    def attempt_ended(self, ended: EndedAttempt) -> None:
+        """An attempt ended without a commit. Attempts that live when the run is killed are not
+        told."""
 
-    def committed(self, attempt: TransactionAttempt, tuples: int, latency_s: float) -> None:
-        """An attempt is committed. ``tuples`` counts the spout's tuples, ``latency_s`` is the time
-        since the opening."""
+    def committed(self, ended: EndedAttempt) -> None:
+        """An attempt is committed."""
 
     def paused(self) -> None:
         """A pause was asked for, and nothing is in flight any more."""

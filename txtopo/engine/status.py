@@ -10,9 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from txtopo.engine.attempts import AttemptFailedError
-from txtopo.engine.observer import Observer, SourceProgress
-from txtopo.topology.transaction import TransactionAttempt
+from txtopo.engine.observer import EndedAttempt, Observer, SourceProgress
 
 RunState = Literal["standby", "starting", "running", "paused", "draining", "stopped", "failed"]
 
@@ -45,6 +43,11 @@ class RunStatus:
     replays: int = 0
     """Replayed attempts: this run's attempts that failed or were discarded, and an earlier run's
     attempt that had sealed its transaction."""
+    failed: int = 0
+    """This run's attempts that failed. Attempts with results too large for the driver do not
+    count."""
+    behind: int = 0
+    """This run's attempts that were discarded because an earlier transaction's attempt failed."""
     pinned_replays: int = 0
     """Replays only because the results were too large for the driver."""
     tuples: int = 0
@@ -167,30 +170,29 @@ class StatusBoard(Observer):
         waiting = sum(status == "processed" for _, _, status in active)
         self.update(current=current, active=tuple(active), waiting_to_commit=waiting, idle=is_idle)
 
-    def attempt_ended(
-        self, attempt: TransactionAttempt, failure: AttemptFailedError | None, is_replayed: bool
-    ) -> None:
-        if failure is not None:
-            self.failed(failure.text, attempt.txid)
-        if is_replayed:
-            outgrew = failure is not None and failure.kind == "outgrown"
-            self.update(
-                replays=self._status.replays + 1,
-                pinned_replays=self._status.pinned_replays + outgrew,
-            )
+    def attempt_ended(self, ended: EndedAttempt) -> None:
+        if ended.failure is not None:
+            self.failed(ended.failure.text, ended.attempt.txid)
+        status, outcome = self._status, ended.outcome
+        self.update(
+            replays=status.replays + ended.is_replayed,
+            pinned_replays=status.pinned_replays + (ended.is_replayed and outcome == "outgrown"),
+            failed=status.failed + (outcome not in ("behind", "abandoned", "outgrown")),
+            behind=status.behind + (outcome == "behind"),
+        )
 
-    def committed(self, attempt: TransactionAttempt, tuples: int, latency_s: float) -> None:
+    def committed(self, ended: EndedAttempt) -> None:
         now = self._clock()
         with self._changed:
-            self._recent.append((now, tuples))
-            self._recent_tuples += tuples
+            self._recent.append((now, ended.tuples))
+            self._recent_tuples += ended.tuples
             self._forget_old(now)
             status = self._status
             self._status = replace(
                 status,
                 committed=status.committed + 1,
-                tuples=status.tuples + tuples,
-                last_commit_latency_s=latency_s,
+                tuples=status.tuples + ended.tuples,
+                last_commit_latency_s=ended.latency_s,
             )
             self._changed.notify_all()
 

@@ -79,7 +79,7 @@ class Steps:
             try:
                 self._state.require_held()
             except errors.FencedError as error:
-                return AttemptFailedError(failure.kind, str(error), error)
+                return AttemptFailedError(failure.kind, str(error), error, failure.failure)
             except errors.TxtopoError:
                 pass  # ZooKeeper cannot tell now, so the store's error stands.
         return failure

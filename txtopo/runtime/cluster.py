@@ -114,6 +114,7 @@ class LocalCluster:
             self._displaces(topology.id),
             self._revive,
             is_temporary,
+            self._data_dir or typed.data_dir,
         )
         self.runs[name] = run
         self._end_with_the_process()
@@ -272,6 +273,7 @@ class Submission:
                 zookeeper,
                 self._embedded is not None,
                 functools.partial(_revive, self._embedded),
+                data_dir=conf.data_dir or DEFAULT_DATA_DIR,
             )
         except BaseException:
             self.close()

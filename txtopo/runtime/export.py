@@ -16,7 +16,6 @@ from txtopo.engine import observer
 from txtopo.exports.exporting import Exporting
 from txtopo.runtime.visibility import Visibility
 from txtopo.stores.visible import VisibleTxid
-from txtopo.topology.transaction import TransactionAttempt
 
 EMPTY_POLL_S = 0.02
 """Pause between two looks whether a queue is empty."""
@@ -75,7 +74,7 @@ class Export(observer.Observer):
         """The error that ended the export. The run goes on without it."""
         return self._error
 
-    def committed(self, attempt: TransactionAttempt, tuples: int, latency_s: float) -> None:
+    def committed(self, ended: observer.EndedAttempt) -> None:
         self._wake.set()
 
     def ended(self, error: BaseException | None) -> None:

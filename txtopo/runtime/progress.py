@@ -53,6 +53,11 @@ def _counted(n: int, noun: str) -> str:
     return f"{n:,} {noun}" + ("" if n == 1 else "s")
 
 
+def _replays(status: RunStatus) -> str:
+    counts = f" ({status.failed:,} failed, {status.behind:,} behind)"
+    return _counted(status.replays, "replay") + counts * (status.failed + status.behind > 0)
+
+
 def describe(status: RunStatus) -> str:
     """A run's progress, in one line."""
     parts = [
@@ -65,7 +70,7 @@ def describe(status: RunStatus) -> str:
     parts.append(f"{status.tuples_per_s:,.0f} tuples/s")
     if status.last_commit_latency_s is not None:
         parts.append(f"last transaction took {status.last_commit_latency_s:.2f} s")
-    parts.append(_counted(status.replays, "replay"))
+    parts.append(_replays(status))
     if status.state == "draining":
         parts.append("stopping")
     elif status.state == "paused":
@@ -163,7 +168,7 @@ class ProgressLine:
 
     def ended(self, status: RunStatus, how: str) -> None:
         """Announce the run's end. ``how`` is a word."""
-        counts = f"{_counted(status.committed, 'transaction')} committed, {_counted(status.tuples, 'tuple')}, {_counted(status.replays, 'replay')}"
+        counts = f"{_counted(status.committed, 'transaction')} committed, {_counted(status.tuples, 'tuple')}, {_replays(status)}"
         if status.is_error_over and status.last_error and status.last_error_at:
             when = status.last_error_at.astimezone().strftime("%H:%M:%S")
             self.say(

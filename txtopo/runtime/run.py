@@ -14,6 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from txtopo import config, errors
@@ -25,6 +26,8 @@ from txtopo.engine.logged import LogLines
 from txtopo.engine.status import RunStatus, StatusBoard
 from txtopo.exports import Exporter, ExportQueue
 from txtopo.exports.exporting import Exporting
+from txtopo.journal import records
+from txtopo.journal.recording import Recording
 from txtopo.runtime import progress
 from txtopo.runtime.export import Export, SharedVisibility
 from txtopo.runtime.requests import Requests
@@ -78,13 +81,14 @@ class TopologyRun:
         displaces: bool,
         revive: Callable[[], None],
         is_state_temporary: bool = False,
+        data_dir: str | Path | None = None,
     ) -> None:
         """Take the topology and begin, or begin to wait for the topology. Mistakes that can be seen
         beforehand are raised now.
 
         ``displaces``: any lease in this ZooKeeper is known to be a dead coordinator's. ``revive``
         is called about once a second (see the engine). ``is_state_temporary``: the state goes with
-        the cluster.
+        the cluster. ``data_dir`` is where the journal is; without it there is none.
         """
         self.name, self.topology_id, self.conf = name, graph.id, conf
         refuse_local_only(graph, str(context.master))
@@ -100,6 +104,13 @@ class TopologyRun:
         self._board = StatusBoard(RunStatus(graph.id, name, state="standby"))
         log_lines = LogLines(graph.id)
         self._observers: list[observer.Observer] = [self._board, log_lines]
+        self._recording: Recording | None = None
+        if data_dir is not None and conf.journal != "off":
+            facts = records.facts(graph.id, name, conf, str(context.master), graph.task_counts)
+            self._recording = Recording(
+                graph.id, Path(data_dir), conf.journal_bytes_max, conf.journal, facts
+            )
+            self._observers.append(self._recording)
         self._exports: list[Export] = []
         self._zookeeper = zookeeper
         self._shown: progress.ShownRun | None = None

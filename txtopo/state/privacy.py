@@ -17,7 +17,7 @@ from pathlib import Path
 
 from txtopo import errors
 
-OURS = ("lock", "endpoint.json", "server.lock", "user.json", "zookeeper", "submit")
+OURS = ("lock", "endpoint.json", "server.lock", "user.json", "zookeeper", "submit", "journal")
 """Prefixes for the names of txtopo's files in a data directory."""
 
 _OTHERS = 0o077
@@ -46,7 +46,7 @@ def close_to_others(path: Path) -> None:
                 _close(Path(folder))
                 for file in files:
                     _close(Path(folder) / file)
-        elif name.startswith(OURS) and not name.startswith("submit"):
+        elif name.startswith(OURS) and not name.startswith(("submit", "journal")):
             _close(path / name)
 
 

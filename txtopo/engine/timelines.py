@@ -1,0 +1,78 @@
+"""Notes how long each attempt has which status, and describes attempts that have ended.
+
+Runs on: driver, the engine's loop. Without observers a run has no timelines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from txtopo.engine.attempts import Attempt
+from txtopo.engine.observer import EndedAttempt
+from txtopo.topology.transaction import TransactionAttempt
+
+Active = Sequence[tuple[int, int, str]]
+"""(txid, attempt id, status) for every transaction in flight, ascending."""
+
+
+class Timelines:
+    """The statuses of live attempts, with the times at which they began, in seconds."""
+
+    def __init__(self) -> None:
+        self._begins: dict[tuple[int, int], dict[str, float]] = {}
+
+    def note(self, active: Active, now_s: float) -> None:
+        """Note new statuses, and forget attempts that are not ``active`` any more."""
+        for txid, attempt_id, status in active:
+            begins = self._begins.setdefault((txid, attempt_id), {})
+            if status not in begins:
+                begins[status] = now_s
+        if len(self._begins) > len(active):
+            live = {(txid, attempt_id) for txid, attempt_id, _ in active}
+            self._begins = {key: self._begins[key] for key in self._begins if key in live}
+
+    def ended(
+        self,
+        work: Attempt,
+        now_s: float,
+        metadata: Any,
+        failing: TransactionAttempt | None = None,
+        *,
+        is_committed: bool = False,
+        is_replayed: bool = False,
+    ) -> EndedAttempt:
+        """Describe ``work``, whose attempt has just ended. ``failing`` is the attempt whose failure
+        ended this attempt, perhaps itself."""
+        attempt, failure = work.attempt, work.failure
+        begins = [*self._begins.get((attempt.txid, attempt.attempt_id), {}).items()]
+        ends = [begin for _, begin in begins[1:]] + [now_s]
+        is_behind = failing is not None and failing != attempt and failure is None
+        return EndedAttempt(
+            attempt,
+            "committed"
+            if is_committed
+            else failure.kind
+            if failure is not None
+            else "behind"
+            if is_behind
+            else "failed"
+            if failing is not None
+            else "abandoned",
+            failure=failure,
+            because_of=failing if is_behind else None,
+            is_replayed=is_replayed,
+            tuples=work.tuples,
+            latency_s=now_s - work.opened_at,
+            opened_at=work.batch_opened_at,
+            steps=tuple(
+                (status, end - begin) for (status, begin), end in zip(begins, ends, strict=True)
+            ),
+            tasks=work.task_counts,
+            executed=work.counts.executed,
+            emitted=work.counts.emitted,
+            widest=work.counts.widest,
+            busy_s=work.busy_s,
+            stores=work.stores,
+            metadata=metadata,
+        )

@@ -1,0 +1,159 @@
+"""Defines a line of the journal: JSON in UTF-8, at most one line per attempt.
+
+A line's first field is ``v``, the version of this format. ``docs/watching.md`` lists all fields.
+Fields may be added within a version.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import socket
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from txtopo import config, errors, plain_json
+from txtopo.engine.attempts import AttemptFailedError
+from txtopo.engine.observer import EndedAttempt
+from txtopo.topology import redaction
+from txtopo.version import VERSION
+
+FORMAT = 1
+
+TEXT_MAX = 4096
+"""Longest error or traceback in a record, in characters."""
+
+Fullness = Literal["full", "lean"]
+"""full: everything · lean: no metadata, and no text that user code makes."""
+
+Record = dict[str, Any]
+
+
+class OtherVersionError(Exception):
+    """A line was written by another version, ``version``, of the format."""
+
+    def __init__(self, version: object) -> None:
+        super().__init__(version)
+        self.version = version
+
+
+def encode(record: Mapping[str, Any]) -> bytes:
+    """``record`` as a line."""
+    return plain_json.encode({"v": FORMAT, **record}) + b"\n"
+
+
+def decode(line: bytes) -> Record:
+    """The record in ``line``.
+
+    :raises OtherVersionError: another version of txtopo has written the line.
+    :raises ValueError: the line is torn.
+    """
+    record = json.loads(line)
+    if not isinstance(record, dict) or "v" not in record:
+        raise ValueError("no record")
+    if record["v"] != FORMAT:
+        raise OtherVersionError(record["v"])
+    return record
+
+
+def facts(
+    topology_id: str, name: str, conf: config.Config, master: str, tasks: Mapping[str, int]
+) -> Record:
+    """The facts about a run that are known before it begins. Your own settings are left out: bolts
+    may keep secrets there under any name."""
+    settings = conf.model_dump(mode="json", exclude_unset=True, exclude={"user"})
+    return {
+        "topology_id": topology_id,
+        "name": name,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "txtopo": VERSION,
+        "python": platform.python_version(),
+        "master": redaction.redacted(master),
+        "settings": redaction.redacted(settings),
+        "tasks": dict(tasks),
+    }
+
+
+def run_began(
+    facts: Record, at: float, generation: str, epoch: int, current: int, is_resumed: bool
+) -> Record:
+    """The record of a run's beginning, with its :func:`facts`."""
+    return {
+        "kind": "began",
+        "at": _time(at),
+        "generation": generation,
+        "epoch": epoch,
+        "current": current,
+        "resumed": is_resumed,
+        **facts,
+    }
+
+
+def attempt(ended: EndedAttempt, at: float, fullness: Fullness) -> Record:
+    """The record of ``ended``, which ended at ``at``, in seconds since 1970."""
+    is_full = fullness == "full"
+    record: Record = {
+        "kind": "attempt",
+        "at": _time(at),
+        "txid": ended.attempt.txid,
+        "attempt": ended.attempt.attempt_id,
+        "outcome": ended.outcome,
+        "latency_s": round(ended.latency_s, 6),
+        "steps": {status: round(length_s, 6) for status, length_s in ended.steps},
+        "tuples": ended.tuples,
+        "executed": dict(ended.executed),
+        "emitted": dict(ended.emitted),
+    }
+    optional: Record = {
+        "opened_at": None if ended.opened_at is None else _text(ended.opened_at),
+        "because_of": ended.because_of and str(ended.because_of),
+        "cause": ended.failure and _cause(ended.failure, is_full),
+        "widest": {id: list(task) for id, task in ended.widest.items()},
+        "busy_s": {phase: round(busy_s, 6) for phase, busy_s in ended.busy_s.items()},
+        "stores": dict(ended.stores),
+        "meta": ended.metadata if is_full else None,
+    }
+    return record | {name: value for name, value in optional.items() if value}
+
+
+def run_ended(error: BaseException | None, at: float, fullness: Fullness) -> Record:
+    """The record of a run's end."""
+    return {
+        "kind": "ended",
+        "at": _time(at),
+        "exit_code": 0 if error is None else errors.exit_code_of(error),
+        "error": None
+        if error is None
+        else shown(f"{error}" if fullness == "full" else type(error).__name__),
+    }
+
+
+def shown(text: str) -> str:
+    """``text`` as it may be kept: without secrets, and with a bound."""
+    redacted = str(redaction.redacted(text))
+    return redacted if len(redacted) <= TEXT_MAX else redacted[: TEXT_MAX - 2] + " …"
+
+
+def _cause(failed: AttemptFailedError, is_full: bool) -> Record:
+    failure = failed.failure
+    if failure is None:
+        return {"error": shown(failed.text)} if is_full else {}
+    return {
+        "component": failure.component,
+        "task": failure.task,
+        "phase": failure.phase,
+        "hook": failure.hook,
+        "error": shown(failure.error if is_full else failure.error.partition(":")[0]),
+        **({"traceback": shown(failure.traceback)} if is_full and failure.traceback else {}),
+    }
+
+
+def _time(at: float) -> str:
+    return _text(datetime.datetime.fromtimestamp(at, datetime.UTC))
+
+
+def _text(time: datetime.datetime) -> str:
+    return time.astimezone(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

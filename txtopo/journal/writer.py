@@ -1,0 +1,198 @@
+"""Writes records to a journal's files, in a thread of its own.
+
+Runs on: driver. A journal is a directory with *segments*: files with rising numbers, each one
+eighth of the bound. Every segment begins with the record of the run's beginning.
+
+Invariants: :meth:`Writer.put` never waits and never raises. The segments together stay below the
+bound: the oldest are removed first. An error ends the journal with one warning, and never the run.
+A record is written at most ``PAUSE_S`` after ``put``, and then survives the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from txtopo import plain_json
+from txtopo.engine.observer import LOGGER
+from txtopo.journal import records
+
+PAUSE_S = 0.05
+"""How long records are gathered for one write."""
+
+WAITING_MAX = 1000
+"""How many records may wait for the disk. Further ones are dropped, and counted in the journal."""
+
+END_S = 5.0
+"""How long a run's end waits for the last write."""
+
+SEGMENTS = 8
+"""The bound on all segments, divided by the bound on one."""
+
+SUFFIX = ".jsonl"
+
+_OPEN_TRIES_MAX = 100
+
+
+class Writer:
+    """The journal of one run, in ``path``, with at most ``bytes_max`` bytes. ``head`` is the first
+    record in every segment."""
+
+    def __init__(self, topology_id: str, path: Path, bytes_max: int, head: records.Record) -> None:
+        self._topology_id, self._path, self._head = topology_id, path, head
+        self._segment_max = bytes_max // SEGMENTS
+        self._bytes_max = bytes_max
+        self._waiting: deque[Callable[[], records.Record]] = deque()
+        self._dropped = 0
+        self._wake, self._closing = threading.Event(), threading.Event()
+        self._has_ended = False
+        self._file: int | None = None
+        self._size = 0
+        self._thread = threading.Thread(
+            target=self._run, name=f"txtopo-journal-{topology_id}", daemon=True
+        )
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # there is no thread left
+            self._lose(error)
+        else:
+            self._wake.set()
+
+    def put(self, record: Callable[[], records.Record]) -> None:
+        """Have ``record()`` written. It is called on the writer's thread."""
+        if self._has_ended:
+            return
+        if len(self._waiting) >= WAITING_MAX:
+            self._dropped += 1
+            return
+        self._waiting.append(record)
+        if not self._wake.is_set():
+            self._wake.set()
+
+    def close(self) -> None:
+        """Write what waits, and end. Waits for a slow disk at most ``END_S``."""
+        self._closing.set()
+        self._wake.set()
+        if self._thread.ident is not None:
+            self._thread.join(END_S)
+            if self._thread.is_alive():
+                self._lose(TimeoutError(f"the disk has not answered for {END_S:g} s"))
+        self._has_ended = True
+
+    def _run(self) -> None:
+        try:
+            self._open()
+            is_last = False
+            while not is_last:
+                self._wake.wait()
+                is_last = self._closing.wait(PAUSE_S)
+                self._wake.clear()
+                self._write_waiting()
+        except BaseException as error:
+            self._lose(error)
+        finally:
+            if self._file is not None:
+                with contextlib.suppress(OSError):
+                    os.close(self._file)
+
+    def _lose(self, error: BaseException) -> None:
+        """End the journal because of ``error``."""
+        if not self._has_ended:
+            self._has_ended = True
+            self._waiting.clear()
+            why = error.strerror if isinstance(error, OSError) else ""
+            LOGGER.warning(
+                "topology %r keeps no journal from now on, but the run goes on: %s: %s\n"
+                "  Make room there, or choose another directory with data_dir, and start the run again. journal=off does without.",
+                self._topology_id,
+                self._path,
+                why or f"{type(error).__name__}: {error}",
+            )
+
+    def _write_waiting(self) -> None:
+        lines: list[bytes] = []
+        size = 0
+        for _ in range(len(self._waiting)):
+            line = _line(self._waiting.popleft(), self._segment_max)
+            if self._size + size + len(line) > self._segment_max:
+                self._write(lines)
+                self._open()
+                lines, size = [], 0
+            lines.append(line)
+            size += len(line)
+        dropped, self._dropped = self._dropped, 0
+        if dropped:
+            lines.append(records.encode({"kind": "dropped", "records": dropped}))
+        self._write(lines)
+
+    def _write(self, lines: list[bytes]) -> None:
+        data = memoryview(b"".join(lines))
+        while data:
+            assert self._file is not None
+            written = os.write(self._file, data)
+            self._size += written
+            data = data[written:]
+
+    def _open(self) -> None:
+        """Begin a segment, and remove the oldest so that a whole segment has room."""
+        is_first = self._file is None
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+        make_private(self._path)
+        numbers = segments(self._path)
+        sizes = {path: path.stat().st_size for path in numbers}
+        for path in numbers:
+            if sum(sizes.values()) + self._segment_max <= self._bytes_max:
+                break
+            path.unlink(missing_ok=True)
+            del sizes[path]
+        number = number_of(numbers[-1]) if numbers else 0
+        for _ in range(_OPEN_TRIES_MAX):
+            number += 1
+            with contextlib.suppress(FileExistsError):  # a coordinator that waits for its end
+                self._file = os.open(
+                    self._path / f"{number:010d}{SUFFIX}",
+                    os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC,
+                    0o600,
+                )
+                break
+        self._size = 0
+        self._write([records.encode(self._head | ({} if is_first else {"continued": True}))])
+
+
+def _line(record: Callable[[], records.Record], bytes_max: int) -> bytes:
+    """The line for ``record()``. Without metadata, if they cannot be kept."""
+    fields = record()
+    with contextlib.suppress(plain_json.NotJsonError):
+        line = records.encode(fields)
+        if len(line) <= bytes_max:
+            return line
+    return records.encode({**fields, "meta": None, "meta_left_out": True})
+
+
+def make_private(path: Path) -> None:
+    """Make ``path`` and its missing parents, for this user only."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    for each in reversed(missing):
+        each.mkdir(mode=0o700, exist_ok=True)
+    if path.stat().st_mode & 0o077:
+        path.chmod(0o700)
+
+
+def segments(path: Path) -> list[Path]:
+    """The segments in ``path``, the oldest first. Empty without a journal."""
+    try:
+        names = os.listdir(path)
+    except FileNotFoundError:
+        return []
+    return sorted(path / name for name in names if name.endswith(SUFFIX) and name[:10].isdecimal())
+
+
+def number_of(segment: Path) -> int:
+    """The number in a segment's name."""
+    return int(segment.name.removesuffix(SUFFIX))
