@@ -21,6 +21,7 @@ from txtopo.command import (
     doctor,
     export_commands,
     files_commands,
+    history,
     kafka_commands,
     maintain,
     new,
@@ -64,6 +65,7 @@ examples:
   txtopo validate words.py --master yarn     check whether the topology can count exactly once there
   txtopo test words.py --seeds 500           check the results under simulated failures
   txtopo status                              list the topologies, and their progress
+  txtopo why word-count 17                   tell what transaction 17 contained, and what failed it
   txtopo state reset word-count              show the steps to begin with the first batch again
 """
 
@@ -221,6 +223,7 @@ def _parser() -> argparse.ArgumentParser:
     whereabouts.add_options(status)
     status.set_defaults(do=_status)
 
+    history.add(commands)
     request_commands.add(commands)
 
     resetting = commands.add_parser(

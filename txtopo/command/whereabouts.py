@@ -60,9 +60,14 @@ def data_dir(parsed: argparse.Namespace) -> Path:
     return where(parsed).data_dir or Path(directory.DEFAULT)
 
 
-def look(parsed: argparse.Namespace, reading: Callable[[opening.Opened | None], T]) -> T:
-    """Call ``reading`` with the state, as ``opening.look`` does."""
-    return opening.look(reading, _place(parsed))
+def look(
+    parsed: argparse.Namespace,
+    reading: Callable[[opening.Opened | None], T],
+    with_data_dir: bool = False,
+) -> T:
+    """Call ``reading`` with the state, as ``opening.look`` does. ``with_data_dir``: the data
+    directory has more than the state, and may be named beside an ensemble."""
+    return opening.look(reading, _place(parsed, with_data_dir=with_data_dir))
 
 
 @contextlib.contextmanager
@@ -101,8 +106,10 @@ def print_change_of_run(
     return say_how_to_execute(parsed)
 
 
-def _place(parsed: argparse.Namespace, settings: config.Config | None = None) -> opening.Place:
-    if parsed.data_dir is not None and parsed.zookeeper is not None:
+def _place(
+    parsed: argparse.Namespace, settings: config.Config | None = None, with_data_dir: bool = False
+) -> opening.Place:
+    if parsed.data_dir is not None and parsed.zookeeper is not None and not with_data_dir:
         raise errors.UsageError(
             "the state is either in --data-dir or in --zookeeper\n  Give only one option."
         )

@@ -1,0 +1,346 @@
+"""``txtopo history`` and ``txtopo why``: what a topology's runs did, from their journal.
+
+ZooKeeper says which transactions are committed. The journal says how they came about.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from txtopo import errors
+from txtopo.command import options, output, show_state, whereabouts
+from txtopo.engine import logged
+from txtopo.journal import fold, reader, recording
+from txtopo.journal.fold import Transaction, View
+from txtopo.journal.records import Record
+from txtopo.state import opening
+
+LAST = 20
+"""How many transactions ``history`` shows by default."""
+
+_CUT = 100
+"""How much of an error, or of a partition's metadata, a line shows."""
+
+_INDENT = " " * 17
+
+
+def add(commands: Any) -> None:
+    """Add both commands."""
+    history = commands.add_parser(
+        "history",
+        help="list a topology's transactions, with their failed attempts",
+        description="List transactions, with the attempts they took and what failed them, from the journal in the runs' data directory.",
+    )
+    history.add_argument("topology", metavar="TOPOLOGY_ID")
+    history.add_argument(
+        "--last",
+        type=options.at_least_one,
+        default=LAST,
+        metavar="N",
+        help="show N transactions (default: %(default)s)",
+    )
+    history.add_argument(
+        "--from",
+        type=options.at_least_one,
+        metavar="TXID",
+        dest="first",
+        help="show the first transactions from TXID on, and not the newest",
+    )
+    history.add_argument(
+        "--failed", action="store_true", help="only transactions with failed attempts"
+    )
+    _add_where(history)
+    history.set_defaults(do=_history)
+
+    why = commands.add_parser(
+        "why",
+        help="tell one transaction's story",
+        description="Tell what a transaction contained, which attempts it took, what failed them, and which stores it wrote to.",
+    )
+    why.add_argument("topology", metavar="TOPOLOGY_ID")
+    why.add_argument("txid", type=options.at_least_one, metavar="TXID")
+    why.add_argument("--tracebacks", action="store_true", help="show the failures' tracebacks")
+    _add_where(why)
+    why.set_defaults(do=_why)
+
+
+def _add_where(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    whereabouts.add_options(parser)
+
+
+def _history(parsed: argparse.Namespace) -> int:
+    journal, status = _opened(parsed)
+    if parsed.failed:
+        read = journal.failed(parsed.last)
+    elif parsed.first is not None:
+        read = journal.since(parsed.first)
+    else:
+        read = journal.recent(parsed.last)
+    view = _view(read, status)
+    first = 1 if parsed.first is None else parsed.first
+    txids = [
+        txid
+        for txid, each in sorted(view.transactions.items())
+        if txid >= first and (each.failed or not parsed.failed)
+    ]
+    shown = txids[: parsed.last] if parsed.first is not None else txids[-parsed.last :]
+    transactions = [view.transactions[txid] for txid in shown]
+    holes = [] if parsed.failed else _holes_among(view, shown)
+    if parsed.json:
+        output.print_json(
+            {
+                **_head(parsed, view, journal),
+                "transactions": [as_data(each, view.current) for each in transactions],
+                "holes": [list(hole) for hole in holes],
+                "runs": view.runs,
+            }
+        )
+    else:
+        print("\n".join(history_lines(parsed.topology, view, transactions, holes, journal)))
+    return 0
+
+
+def _why(parsed: argparse.Namespace) -> int:
+    journal, status = _opened(parsed)
+    view = _view(journal.about([parsed.txid]), status)
+    if parsed.txid not in view.transactions:
+        raise errors.UsageError(_nothing_about(parsed.txid, view))
+    transaction = view.transactions.pop(parsed.txid)
+    behind = [
+        record
+        for each in view.transactions.values()
+        for record in each.behind
+        if record["because_of"].startswith(f"{parsed.txid}:")
+    ]
+    if parsed.json:
+        story = as_data(transaction, view.current)
+        output.print_json({**_head(parsed, view, journal), **story, "discarded_with_it": behind})
+    else:
+        lines = why_lines(parsed.topology, view, transaction, behind, parsed.tracebacks)
+        print("\n".join(lines + _notes(journal)))
+    return 0
+
+
+def _opened(parsed: argparse.Namespace) -> tuple[reader.Reader, dict[str, Any] | None]:
+    """The journal, and the topology's status, or None if no state is stored."""
+    data_dir = whereabouts.data_dir(parsed)
+
+    def read(opened: opening.Opened | None) -> dict[str, Any] | None:
+        return None if opened is None else show_state.status_of(opened, parsed.topology)
+
+    status = whereabouts.look(parsed, read, with_data_dir=True)
+    path = recording.place(data_dir, parsed.topology)
+    journal = reader.Reader(path)
+    if not journal.exists:
+        raise errors.UsageError(
+            f"there is no journal of topology {parsed.topology!r} in {path}\n"
+            "  Name the runs' data directory with `--data-dir DIR`, on the machine where they ran. With journal=off, runs keep no journal."
+        )
+    return journal, status
+
+
+def _view(read: list[Record], status: Mapping[str, Any] | None) -> View:
+    generation, current = (
+        (None, None) if status is None else (status["generation"], status["current"])
+    )
+    return fold.fold(
+        read,
+        generation if isinstance(generation, str) else None,
+        current if isinstance(current, int) else None,
+    )
+
+
+def _holes_among(view: View, shown: list[int]) -> list[tuple[int, int]]:
+    """The holes between the ``shown`` transactions, and after the newest."""
+    if not shown:
+        return view.holes
+    is_newest = shown[-1] == max(view.transactions)
+    return [
+        hole for hole in view.holes if hole[1] > shown[0] and (is_newest or hole[0] < shown[-1])
+    ]
+
+
+# -- as data -------------------------------------------------------------------------------------
+
+
+def _head(parsed: argparse.Namespace, view: View, journal: reader.Reader) -> dict[str, Any]:
+    return {
+        "topology_id": parsed.topology,
+        "generation": view.generation,
+        "current": view.current,
+        "begins_at": view.first,
+        "torn_lines": journal.torn,
+        "other_versions": sorted(journal.other_versions),
+    }
+
+
+def as_data(transaction: Transaction, current: int) -> dict[str, Any]:
+    """``transaction`` as JSON-able values."""
+    return {
+        "txid": transaction.txid,
+        "committed": transaction.txid < current,
+        "failed": len(transaction.failed),
+        "behind": len(transaction.behind),
+        "attempts": transaction.attempts,
+    }
+
+
+# -- as text -------------------------------------------------------------------------------------
+
+
+def history_lines(
+    topology_id: str,
+    view: View,
+    transactions: list[Transaction],
+    holes: list[tuple[int, int]],
+    journal: reader.Reader,
+) -> list[str]:
+    """The transactions, one line each."""
+    rows = [(each.txid, _history_line(each, view.current)) for each in transactions]
+    rows += [(first, _hole_line(first, last)) for first, last in holes]
+    begins = "" if view.first is None else f", the journal begins at {view.first}"
+    head = f"topology {topology_id}: the next transaction is {view.current}{begins}"
+    counts = [
+        sum(len(each.failed) for each in transactions),
+        sum(len(each.behind) for each in transactions),
+    ]
+    total = (
+        f"{len(transactions)} transactions shown, {counts[0]} attempts failed, {counts[1]} behind"
+    )
+    return [head, *(line for _, line in sorted(rows)), total, *_notes(journal)]
+
+
+def _history_line(transaction: Transaction, current: int) -> str:
+    committed = transaction.committed
+    newest = committed or transaction.attempts[-1]
+    state = "committed" if transaction.txid < current else "open"
+    line = f"  {transaction.txid:>8}  {newest['at'].replace('T', ' ')[:19]}  {state:<9}"
+    line += f"  {newest['tuples']:>9,} tuples  {newest['latency_s']:>8.3f} s"
+    extra = [
+        f"{len(attempts)} {name}"
+        for attempts, name in ((transaction.failed, "failed"), (transaction.behind, "behind"))
+        if attempts
+    ]
+    if transaction.failed:
+        extra.append(_error_of(transaction.failed[-1]))
+    return line + ("  " + ", ".join(extra) if extra else "")
+
+
+def _hole_line(first: int, last: int) -> str:
+    txids = f"{first}" if first == last else f"{first}-{last}"
+    return f"  {txids:>8}  committed, without a record"
+
+
+def _error_of(record: Record) -> str:
+    """The failure in ``record``, in one line."""
+    return _cut(logged.first_line(record.get("cause", {}).get("error", record["outcome"])))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _CUT else text[: _CUT - 2] + " …"
+
+
+def why_lines(
+    topology_id: str,
+    view: View,
+    transaction: Transaction,
+    behind: list[Record],
+    with_tracebacks: bool,
+) -> list[str]:
+    """One transaction's story."""
+    txid, committed, attempts = transaction.txid, transaction.committed, transaction.attempts
+    newest = committed or attempts[-1]
+    is_committed = txid < view.current
+    lines = [f"transaction {txid} of {topology_id} {_outcome_text(transaction, is_committed)}"]
+    lines.append(f"  it contained   {_content(newest)}")
+    lines += [line for attempt in attempts for line in _attempt_lines(attempt, with_tracebacks)]
+    if committed is not None:
+        stores = ", ".join(
+            f"{name}: {count} store transaction{'' if count == 1 else 's'}"
+            for name, count in committed.get("stores", {}).items()
+        )
+        lines.append(f"  it wrote       {stores or 'nothing to a store'}")
+    if behind:
+        names = ", ".join(f"{record['txid']}:{record['attempt']}" for record in behind)
+        lines.append(f"  behind it      {names} discarded, and processed again")
+    return lines
+
+
+def _outcome_text(transaction: Transaction, is_committed: bool) -> str:
+    committed, count = transaction.committed, len(transaction.attempts)
+    tried = f"{count} attempt{'' if count == 1 else 's'}"
+    if committed is None:
+        return (
+            f"is committed, without a record of the commit; {tried} before"
+            if is_committed
+            else f"is not committed; {tried} ended"
+        )
+    number = transaction.attempts.index(committed) + 1
+    return f"committed at attempt {number} of {count}, {committed['at'].replace('T', ' ')}"
+
+
+def _content(record: Record) -> str:
+    tuples = f"{record['tuples']:,} tuples"
+    if "meta" not in record or record.get("meta_left_out"):
+        return f"{tuples}; the journal has no metadata of it"
+    meta = record["meta"]
+    partitions = meta.get("partitions") if isinstance(meta, dict) else None
+    if isinstance(partitions, dict):
+        shown = [f"partition {partition}: {_cut(str(m))}" for partition, m in partitions.items()]
+        return f"\n{_INDENT}".join([tuples, *shown])
+    return f"{tuples}; metadata {_cut(str(meta))}"
+
+
+def _attempt_lines(record: Record, with_tracebacks: bool) -> list[str]:
+    cause = record.get("cause", {})
+    steps = ", ".join(f"{status} {length_s:.3f} s" for status, length_s in record["steps"].items())
+    head = f"  {record['txid']}:{record['attempt']:<10} {record['outcome']:<9} {steps}"
+    lines = [head]
+    if record.get("because_of"):
+        lines[0] += f"; discarded with {record['because_of']}"
+    if cause:
+        lines.append(f"{_INDENT}{_place(cause)}{_error_of(record)}")
+    ids = {**record["emitted"], **record["executed"]}
+    counts = [
+        f"{id} executed {record['executed'].get(id, 0):,}, emitted {record['emitted'].get(id, 0):,}"
+        + (
+            f" (most: task {record['widest'][id][1]} with {record['widest'][id][0]:,})"
+            if id in record.get("widest", {})
+            else ""
+        )
+        for id in ids
+    ]
+    lines += [f"{_INDENT}{count}" for count in counts]
+    if with_tracebacks and "traceback" in cause:
+        lines += [f"{_INDENT}{line}" for line in cause["traceback"].splitlines()]
+    return lines
+
+
+def _place(cause: Mapping[str, Any]) -> str:
+    if "component" not in cause:
+        return ""
+    return f"{cause['component']}, task {cause['task']}, {cause['phase']} phase, {cause['hook']}: "
+
+
+def _nothing_about(txid: int, view: View) -> str:
+    if txid >= view.current:
+        return f"no attempt of transaction {txid} has ended\n  The next transaction to commit is {view.current}: `txtopo status` shows open ones."
+    return (
+        f"transaction {txid} is committed, but the journal has no record of it\n"
+        "  The journal begins later, or has a hole there: `txtopo history` shows both. Raise journal_bytes_max to keep more."
+    )
+
+
+def _notes(journal: reader.Reader) -> list[str]:
+    notes = []
+    if journal.torn:
+        notes.append(f"{journal.torn} torn lines were skipped: a run was killed while it wrote")
+    if journal.other_versions:
+        versions = ", ".join(sorted(journal.other_versions))
+        notes.append(
+            f"lines of format {versions} were skipped: another version of txtopo wrote them"
+        )
+    return notes

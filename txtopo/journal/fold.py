@@ -1,0 +1,133 @@
+"""Folds a journal's records into a view: runs, transactions, and counts. Pure: records in, a view
+out.
+
+Invariants: *failed* attempts and attempts *behind* are two numbers. A committed transaction without
+a record is in a hole, and never invented.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from txtopo.journal.records import Record
+
+NOT_FAILED = frozenset({"committed", "behind", "abandoned", "outgrown"})
+"""Outcomes of attempts that did not fail."""
+
+
+@dataclass(slots=True)
+class Transaction:
+    """A transaction's ``attempts``, in the order in which they ended."""
+
+    txid: int
+    attempts: list[Record] = field(default_factory=list)
+
+    @property
+    def committed(self) -> Record | None:
+        """The record of the committed attempt."""
+        return next((each for each in self.attempts if each["outcome"] == "committed"), None)
+
+    @property
+    def failed(self) -> list[Record]:
+        """The attempts that failed."""
+        return [each for each in self.attempts if each["outcome"] not in NOT_FAILED]
+
+    @property
+    def behind(self) -> list[Record]:
+        """The attempts that were discarded with an earlier transaction's failed attempt."""
+        return [each for each in self.attempts if each["outcome"] == "behind"]
+
+
+@dataclass(slots=True)
+class View:
+    """A journal of one generation, or the part that was read."""
+
+    generation: str | None = None
+    current: int = 1
+    """The next txid to commit."""
+    first: int | None = None
+    """From this txid on, committed transactions have records. None: from none on."""
+    runs: list[Record] = field(default_factory=list)
+    """The beginnings of runs. ``ended`` is the record of the run's end, if the run has ended in
+    order, and ``dropped`` counts records that the disk was too slow for."""
+    transactions: dict[int, Transaction] = field(default_factory=dict)
+    holes: list[tuple[int, int]] = field(default_factory=list)
+    """Committed transactions without a record: the first and the last of each range."""
+
+    @property
+    def committed(self) -> int:
+        """How many transactions have a record of their commit."""
+        return sum(each.committed is not None for each in self.transactions.values())
+
+    @property
+    def failed(self) -> int:
+        """How many attempts failed."""
+        return sum(len(each.failed) for each in self.transactions.values())
+
+    @property
+    def behind(self) -> int:
+        """How many attempts were discarded with failed ones of earlier transactions."""
+        return sum(len(each.behind) for each in self.transactions.values())
+
+    @property
+    def components(self) -> dict[str, dict[str, int]]:
+        """By component, tuples in committed attempts: ``executed`` and ``emitted``."""
+        counts: dict[str, dict[str, int]] = {}
+        for each in self.transactions.values():
+            record = each.committed or {}
+            for kind in ("executed", "emitted"):
+                for id, count in record.get(kind, {}).items():
+                    own = counts.setdefault(id, {"executed": 0, "emitted": 0})
+                    own[kind] += count
+        return counts
+
+
+def fold(
+    records: Sequence[Record], generation: str | None = None, current: int | None = None
+) -> View:
+    """The view of ``records``, which are in the order of the reader. ``generation`` and ``current``
+    are ZooKeeper's, if known. Without a ``generation``, the newest counts."""
+    begins = [record for record in records if record["kind"] == "began"]
+    view = View(generation or (begins[-1]["generation"] if begins else None))
+    ours, runs = True, dict[tuple[int, str, int], Record]()
+    for record in records:
+        if record["kind"] == "began":
+            ours = record["generation"] == view.generation
+            if ours:
+                run = runs.setdefault(
+                    (record["epoch"], record["host"], record["pid"]),
+                    {**record, "ended": None, "dropped": 0},
+                )
+                if view.first is None and not record.get("continued"):
+                    view.first = record["current"]
+                view.current = max(view.current, record["current"])
+        elif not ours:
+            continue
+        elif record["kind"] == "attempt":
+            txid = record["txid"]
+            view.transactions.setdefault(txid, Transaction(txid)).attempts.append(record)
+            if record["outcome"] == "committed":
+                view.current = max(view.current, txid + 1)
+                view.first = txid if view.first is None else min(view.first, txid)
+        elif record["kind"] == "ended" and runs:
+            run["ended"] = record
+        elif record["kind"] == "dropped" and runs:
+            run["dropped"] += record["records"]
+    view.runs = [*runs.values()]
+    view.current = max(view.current, current or 1)
+    if view.first is not None:
+        recorded = (txid for txid, each in view.transactions.items() if each.committed is not None)
+        view.holes = holes(sorted(recorded), view.first, view.current)
+    return view
+
+
+def holes(recorded: Iterable[int], first: int, end: int) -> list[tuple[int, int]]:
+    """The ranges from ``first`` to before ``end`` that are missing in ``recorded``, which
+    ascends."""
+    missing = []
+    for txid in [*recorded, end]:
+        if txid > first:
+            missing.append((first, txid - 1))
+        first = max(first, txid + 1)
+    return missing
