@@ -967,6 +967,7 @@ def test_shown_state_is_json_and_complete(store: Unreliable) -> None:
         "stores": ["a", "b"],
         "recorded": {"a": "1:0", "b": "1:0"},
         "counts": {"a": 2, "b": 1},
+        "ended": None,
         "components": None,
     }
     assert (shown["lease"]["host"], shown["lease"]["pid"]) == ("alpha.example", 11)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 from txtopo.state import acceptance, administration, opening
 from txtopo.state.opening import Opened
+
+_ERROR_LINES_MAX = 6
 
 
 def status_of(opened: Opened, topology_id: str) -> dict[str, Any]:
@@ -13,8 +16,10 @@ def status_of(opened: Opened, topology_id: str) -> dict[str, Any]:
 
     Keys: ``topology_id``, ``running``, ``current`` (the next txid to commit), ``committed`` (the
     last committed txid, 0 if none), ``generation``, ``epoch``, ``lease`` (the running
-    coordinator's, or None), ``paused`` (by whom and when, or None), ``standbys`` (runs that wait for
-    the topology), ``transactions`` (the uncommitted transactions by txid: status and
+    coordinator's, or None), ``ended`` (how the newest run ended, None while a run is alive, or if
+    the run could not tell), ``died`` (the newest run ended and could not tell how), ``paused`` (by
+    whom and when, or None), ``standbys`` (runs that wait for the topology), ``transactions`` (the
+    uncommitted transactions by txid: status and
     sealing attempt). An unreadable record is shown as in ``administration.show``.
     """
     shown = administration.show(opened.store, topology_id)
@@ -33,10 +38,21 @@ def status_of(opened: Opened, topology_id: str) -> dict[str, Any]:
         "generation": shown["generation"],
         "epoch": shown["epoch"],
         "lease": lease,
+        **_end_of(shown, lease is not None),
         "paused": shown["paused"],
         "standbys": shown["standbys"] if opened.is_live else [],
         "transactions": {txid: _brief(record) for txid, record in open_records.items()},
     }
+
+
+def _end_of(shown: dict[str, Any], is_running: bool) -> dict[str, Any]:
+    epoch, ended = shown["epoch"], shown["ended"]
+    if is_running or not isinstance(epoch, int) or (ended and "unreadable" in ended):
+        return {"ended": None, "died": False}
+    last = 0 if ended is None else ended["epoch"]
+    # A restored copy raises the epoch, without a run.
+    died = 0 < epoch - last < administration.RESTORED_EPOCHS
+    return {"ended": ended if last == epoch else None, "died": died}
 
 
 def _brief(record: dict[str, Any]) -> dict[str, Any]:
@@ -57,8 +73,9 @@ def status_text(status: dict[str, Any]) -> str:
         f"topology {status['topology_id']}",
         f"  committed     {plain(status['committed']) if status['committed'] != 0 else 'nothing yet'}",
         f"  next txid     {plain(current)}",
-        f"  coordinator   {holder_text(status['lease'])}",
+        f"  coordinator   {holder_text(status['lease'])}{_ended_text(status)}",
         f"  generation    {plain(status['generation'])}, epoch {plain(status['epoch'])}",
+        *_end_lines(status),
     ]
     if status["paused"]:
         pause = status["paused"]
@@ -71,6 +88,37 @@ def status_text(status: dict[str, Any]) -> str:
             f"  open          {', '.join(f'{txid} {_open_text(record)}' for txid, record in status['transactions'].items())}"
         )
     return "\n".join(lines)
+
+
+def _ended_text(status: dict[str, Any]) -> str:
+    ended = status["ended"]
+    if ended is None:
+        return ": the run died, and could not say how" if status["died"] else ""
+    how = (
+        "was aborted"
+        if ended["exit_code"] is None
+        else f"ended with exit code {ended['exit_code']}"
+    )
+    return f": run {ended['name']!r}, pid {ended['pid']} on {ended['host']}, {how} at {ended['at']}"
+
+
+def _end_lines(status: dict[str, Any]) -> list[str]:
+    """The newest run's counts and error, and the command that tells more."""
+    ended, id = status["ended"], shlex.quote(status["topology_id"])
+    if ended is None:
+        story = f"txtopo history {id}"
+        return [f"  to learn more, type: {story}"] if status["died"] else []
+    lines = [
+        f"  that run      committed {ended['committed']}; {ended['failed']} attempts failed, {ended['behind']} were behind"
+    ]
+    if ended["error"] is not None:
+        lines += [
+            f"  {'its error' if not number else '':<13} {line}"
+            for number, line in enumerate(ended["error"].splitlines()[:_ERROR_LINES_MAX])
+        ]
+        place = "" if ended["data_dir"] is None else f" --data-dir {shlex.quote(ended['data_dir'])}"
+        lines.append(f"  to learn more, type: txtopo why {id} {plain(status['current'])}{place}")
+    return lines
 
 
 def holder_text(lease: dict[str, Any] | None) -> str:

@@ -34,14 +34,14 @@ class Recording(Observer):
         facts: records.Record,
     ) -> None:
         self._topology_id, self._facts = topology_id, facts
-        self.path = place(data_dir.absolute(), topology_id)
-        """The directory of the journal."""
+        self.data_dir = data_dir.absolute()
+        self._path = place(self.data_dir, topology_id)
         self._bytes_max, self._fullness = bytes_max, fullness
         self._writer: writer.Writer | None = None
 
     def began(self, generation: str, epoch: int, current: int, is_resumed: bool) -> None:
         head = records.run_began(self._facts, time.time(), generation, epoch, current, is_resumed)
-        self._writer = writer.Writer(self._topology_id, self.path, self._bytes_max, head)
+        self._writer = writer.Writer(self._topology_id, self._path, self._bytes_max, head)
 
     def attempt_ended(self, ended: EndedAttempt) -> None:
         if self._writer is not None:

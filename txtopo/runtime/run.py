@@ -38,7 +38,7 @@ from txtopo.spark.jobs import SparkJobs
 from txtopo.spark.machine import Machine
 from txtopo.state import base, credentials, layout, lease, liveness, retry
 from txtopo.state.requests import Standby
-from txtopo.state.topology import Holder, TopologyState
+from txtopo.state.topology import End, Holder, TopologyState
 from txtopo.state.zookeeper import ZooKeeperStateStore
 from txtopo.topology import redaction
 from txtopo.topology.graph import TopologyGraph
@@ -200,8 +200,8 @@ class TopologyRun:
             )
             # A topology that is paused begins nothing.
             waits.call(lambda: self._requests.look(engine, state.epoch))
-        except BaseException:
-            state.close()
+        except BaseException as error:
+            state.close(self._end(error))
             if jobs is not None:
                 jobs.close()
             raise
@@ -259,10 +259,24 @@ class TopologyRun:
         if self._engine is not None:
             if not has_run:
                 self._engine.close()
-            self._state.close()
+            self._state.close(self._end(self._error))
         self._store.close()
         if self._engine is not None:
             self._jobs.close()
+
+    def _end(self, error: BaseException | None) -> End:
+        """How the run ends, for its state."""
+        status = self._board.snapshot()
+        code = errors.exit_code_of(error) if error else None if self._killed else 0
+        return End(
+            datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            code,
+            None if error is None else records.shown(str(error) or type(error).__name__),
+            None if self._recording is None else str(self._recording.data_dir),
+            status.committed,
+            status.failed,
+            status.behind,
+        )
 
     def _state_is_gone(self, error: BaseException) -> BaseException:
         """``error``. If a store remains of a run whose state went with its cluster, an error with

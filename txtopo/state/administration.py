@@ -27,10 +27,11 @@ def show(store: base.StateStore, topology_id: str) -> dict[str, Any]:
     """Read everything stored for a topology, as JSON-able values.
 
     Keys: ``topology_id``, ``generation``, ``epoch``, ``current``, ``lease`` (None if no coordinator
-    holds it), ``paused`` (by whom and when, or None), ``standbys`` (runs that wait), ``records`` by
-    txid, ``positions`` by partition, ``components`` (the topology's parts, None before the first
-    write), ``stores`` (names), ``recorded`` (by store name, the last recorded attempt that opened the
-    store: ``txid:attempt_id``), ``counts`` (by store name, that attempt's store transactions). An
+    holds it), ``ended`` (how the newest run ended that could say so, or None), ``paused`` (by whom
+    and when, or None), ``standbys`` (runs that wait), ``records`` by txid, ``positions`` by
+    partition, ``components`` (the topology's parts, None before the first write), ``stores``
+    (names), ``recorded`` (by store name, the last recorded attempt that opened the store:
+    ``txid:attempt_id``), ``counts`` (by store name, that attempt's store transactions). An
     unreadable record is shown as ``{"unreadable": reason, "text": content}``. A missing record has
     the text None.
 
@@ -41,7 +42,7 @@ def show(store: base.StateStore, topology_id: str) -> dict[str, Any]:
     lease_node = store.get(paths.lease)
     stores = _fields(paths.stores, store.get(paths.stores), records.StoresRecord)
     is_readable = "unreadable" not in stores
-    made_of = store.get(paths.components)
+    made_of, ended = store.get(paths.components), store.get(paths.ended)
     shown: dict[str, Any] = {
         "topology_id": topology_id,
         "generation": _field(store, paths.generation, records.GenerationRecord, "generation"),
@@ -50,6 +51,7 @@ def show(store: base.StateStore, topology_id: str) -> dict[str, Any]:
         "lease": None
         if lease_node is None
         else _fields(paths.lease, lease_node, records.LeaseRecord),
+        "ended": None if ended is None else _fields(paths.ended, ended, records.EndedRecord),
         "paused": None,
         "standbys": [
             _fields(path, node, records.StandbyRecord)

@@ -13,6 +13,7 @@
                   /request                     what people ask of its run (only after a request)
                   /standbys/<id>               ephemeral: runs that wait for the topology
                   /components                  the spout and its kind, components, the stores that each may begin
+                  /ended                       how the newest run ended that could say so
 
 The empty znode named after the generation tells incarnations apart. A znode that is made again
 starts at version 0 again: after a reset, an old coordinator would take the new epoch for its own.
@@ -46,6 +47,7 @@ class Layout:
         self.request = self.top + "/request"
         self.standbys = self.top + "/standbys"
         self.components = self.top + "/components"
+        self.ended = self.top + "/ended"
 
     def marker(self, generation: str) -> str:
         return f"{self.generation}/{encode_name(generation)}"

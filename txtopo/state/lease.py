@@ -14,6 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -39,6 +40,19 @@ class Holder:
     started: str
     name: str = ""
     process: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a run ended: the fields of :class:`records.EndedRecord` that the lease does not know."""
+
+    at: str
+    exit_code: int | None = None
+    error: str | None = None
+    data_dir: str | None = None
+    committed: int = 0
+    failed: int = 0
+    behind: int = 0
 
 
 class Lease:
@@ -233,9 +247,28 @@ class Lease:
             f"  This coordinator writes no more. Run one coordinator per topology id: the latest goes on from here."
         )
 
-    def release(self) -> None:
-        """Give the lease back if it is ours. The epoch stays."""
-        self._store.multi([*self.checks(), base.Delete(self._paths.lease)])
+    def release(self, end: End | None = None) -> None:
+        """Give the lease back if it is ours, and keep how the run ended. The epoch stays. A
+        coordinator that has lost the topology changes nothing."""
+        ended = [] if end is None else [self._set_ended(end)]
+        try:
+            self._store.multi([*self.checks(), *ended, base.Delete(self._paths.lease)])
+        except base.StateConflictError:
+            if not ended:
+                raise
+            # The session has expired, and the lease with it. The epoch is still ours, or refuses.
+            self._store.multi([*self.checks()[:2], *ended])
+
+    def _set_ended(self, end: End) -> base.Operation:
+        path, holder = self._paths.ended, self._holder
+        data = records.EndedRecord(
+            epoch=self.epoch,
+            host=holder.host,
+            pid=holder.pid,
+            name=holder.name,
+            **dataclasses.asdict(end),
+        ).encode()
+        return base.Create(path, data) if self._store.get(path) is None else base.Set(path, data)
 
     def _create_lease(self, epoch: int) -> base.Create:
         record = records.LeaseRecord(

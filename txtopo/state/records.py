@@ -206,6 +206,27 @@ class RequestRecord(Record):
     drain: DrainRecord | None = None
 
 
+class EndedRecord(Record):
+    """How the run of ``epoch`` ended. For people and commands: no decision depends on it.
+
+    ``exit_code`` is 0 for a run that was done or stopped, None for a run that was aborted.
+    ``at`` is ISO 8601 in UTC. ``data_dir`` is where the run's journal is, on ``host``.
+    ``committed`` counts the run's transactions, ``failed`` and ``behind`` its attempts.
+    """
+
+    epoch: int = pydantic.Field(ge=1)
+    host: str
+    pid: int
+    name: str
+    at: str
+    exit_code: int | None
+    error: str | None
+    data_dir: str | None
+    committed: int
+    failed: int
+    behind: int
+
+
 class CurrentRecord(Record):
     """The next txid to commit. ``holder_id`` and ``write`` (1, 2, 3 … per holder) name the last
     write."""

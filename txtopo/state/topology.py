@@ -45,6 +45,7 @@ SETTING = "metadata_bytes_max"
 METADATA_BYTES_MAX = 512 * 1024
 
 Holder = lease.Holder
+End = lease.End
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,9 +348,9 @@ class TopologyState:
         thread."""
         self._waits.abandon()
 
-    def close(self) -> None:
+    def close(self, end: End | None = None) -> None:
         """Abandon, and give the lease back: the next coordinator need not wait for the session to
-        end. May be called again.
+        end. Keeps how the run ended. May be called again.
 
         Does not wait for ZooKeeper. If ZooKeeper is away, the lease ends with the session.
         """
@@ -358,7 +359,7 @@ class TopologyState:
             if not self._is_closed:
                 self._is_closed = True
                 with suppress(base.StateConflictError, errors.ZooKeeperUnavailableError):
-                    self._lease.release()
+                    self._lease.release(end)
 
     def _write(
         self,
