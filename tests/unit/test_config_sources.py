@@ -138,6 +138,8 @@ def test_every_setting_may_come_from_every_source_and_is_the_same_there(
         "log_level": "debug",
         "log_format": "json",
         "until": "exhausted",
+        "journal": "lean",
+        "journal_bytes_max": "8m",
         "zookeeper": "zk:2181",
         "zookeeper_root": "/other",
         "data_dir": str(place / "data"),

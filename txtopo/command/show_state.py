@@ -158,6 +158,7 @@ def state_text(shown: dict[str, Any], is_live: bool) -> str:
         f"  epoch         {plain(shown['epoch'])}",
         f"  current       {plain(shown['current'])}",
         f"  lease         {holder_text(shown['lease'] if is_live else None)}",
+        f"  ended         {plain(shown['ended'])}",
         f"  stores        {_stores_text(shown)}",
         *_made_of_lines(shown["components"]),
         "  transactions" + ("" if shown["records"] else "  none"),

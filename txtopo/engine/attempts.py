@@ -63,6 +63,7 @@ class Attempt:
     result: JobResult | None = None
     emission: JobResult | None = None
     metadata: Any = None
+    batch: Batch | None = None
     pinned: list[Pinned] = field(default_factory=list)
     groups: dict[str, Part] = field(default_factory=dict)
     stores: Mapping[str, int] = field(default_factory=dict)
@@ -179,6 +180,7 @@ class AttemptRunner:
             batch, source = Batch("recorded"), work.emission.source
         else:
             batch, source = self._batches.batch(work.attempt.txid, work.metadata), ()
+            work.batch = batch
         result = self.run_job(work, "processing", batch, source, known_stores, committed)
         work.tuples = result.tally.emitted.get(self._run.graph.spout.id, 0)
         if result.late_rows:
@@ -199,10 +201,11 @@ class AttemptRunner:
             result = self.run_job(work, "commit", None, work.result.source, known_stores, committed)
         else:
             self.use_cores(work, 1)
+            work.batch = self._batches.batch(work.attempt.txid, work.metadata)
             result = self.run_job(
                 work,
                 "whole",
-                self._batches.batch(work.attempt.txid, work.metadata),
+                work.batch,
                 (),
                 known_stores,
                 committed,

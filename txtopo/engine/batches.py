@@ -143,14 +143,6 @@ class Batches:
         replays from the positions before ``txid``."""
         return None if self.is_opaque else self._stored(txid)
 
-    def metadata_of(self, txid: int, own: Any) -> Any:
-        """The metadata that describes ``txid``'s batch, None if unknown. ``own`` is an attempt's
-        metadata."""
-        if self.is_opaque:
-            return own
-        record = self._state.txids.find(txid)
-        return None if record is None else record.metadata
-
     def moves(self, txid: int) -> dict[int, Any]:
         """The partitions that ``txid`` moves, with their new positions."""
         return _by_number(self._stored(txid)["partitions"]) if self._is_partitioned else {}
@@ -210,8 +202,11 @@ class Batches:
         return positions
 
     def _metadata_in_use(self, txid: int) -> Any:
-        used = self._in_use.get(txid)
-        return self.metadata_of(txid, None if used is None else used[1])
+        if self.is_opaque:
+            used = self._in_use.get(txid)
+            return None if used is None else used[1]
+        record = self._state.txids.find(txid)
+        return None if record is None else record.metadata
 
     def _last_metadata(self) -> Any:
         newest = max([*self._state.txids.txids(), *list(self._in_use)], default=0)

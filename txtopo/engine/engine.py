@@ -316,8 +316,7 @@ class Engine:
     def _ended(
         self, work: Attempt, failing: TransactionAttempt | None = None, **flags: bool
     ) -> EndedAttempt:
-        metadata = self._batches.metadata_of(work.attempt.txid, work.metadata)
-        return self._timelines.ended(work, self._surroundings.now(), metadata, failing, **flags)
+        return self._timelines.ended(work, self._surroundings.now(), failing, **flags)
 
     # -- the end of the run -----------------------------------------------------------------------
 

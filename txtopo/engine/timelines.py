@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from txtopo.engine.attempts import Attempt
+from txtopo.engine.batches import partitioned_metadata
 from txtopo.engine.observer import EndedAttempt
 from txtopo.topology.transaction import TransactionAttempt
 
@@ -36,7 +37,6 @@ class Timelines:
         self,
         work: Attempt,
         now_s: float,
-        metadata: Any,
         failing: TransactionAttempt | None = None,
         *,
         is_committed: bool = False,
@@ -74,5 +74,16 @@ class Timelines:
             widest=work.counts.widest,
             busy_s=work.busy_s,
             stores=work.stores,
-            metadata=metadata,
+            metadata=_metadata_of(work),
         )
+
+
+def _metadata_of(work: Attempt) -> Any:
+    """The metadata with which the batch can be made again, None if no job had it. Not read from the
+    state: the simulator counts such reads."""
+    batch = work.batch
+    if work.metadata is not None or batch is None:
+        return work.metadata
+    if batch.mode == "whole":
+        return batch.metadata
+    return partitioned_metadata(batch.num_partitions, batch.partitions)

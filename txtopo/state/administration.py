@@ -27,7 +27,7 @@ def show(store: base.StateStore, topology_id: str) -> dict[str, Any]:
     """Read everything stored for a topology, as JSON-able values.
 
     Keys: ``topology_id``, ``generation``, ``epoch``, ``current``, ``lease`` (None if no coordinator
-    holds it), ``ended`` (how the newest run ended that could say so, or None), ``paused`` (by whom
+    holds it), ``ended`` (how the newest run ended that could tell, or None), ``paused`` (by whom
     and when, or None), ``standbys`` (runs that wait), ``records`` by txid, ``positions`` by
     partition, ``components`` (the topology's parts, None before the first write), ``stores``
     (names), ``recorded`` (by store name, the last recorded attempt that opened the store:
