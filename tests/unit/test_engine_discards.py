@@ -95,7 +95,8 @@ def test_a_cancelled_attempt_is_discarded_before_its_end_is_told() -> None:
     subject._loop = SimpleNamespace(
         tell=lambda fact: noted.append(work.discarded), observers=[None]
     )
-    subject._ended = lambda *arguments, **flags: None
+    subject._timelines = SimpleNamespace(ended=lambda *arguments, **flags: None)
+    subject._surroundings = SimpleNamespace(now=lambda: 0.0)
     subject._failing = None
     subject._batches = SimpleNamespace(discard=lambda attempt: noted.append(work.discarded))
     subject._runner = SimpleNamespace(cancel=lambda work: None)

@@ -30,7 +30,7 @@ from txtopo.engine.commit_writes import Commits
 from txtopo.engine.deadlines import Deadlines
 from txtopo.engine.jobs import Jobs
 from txtopo.engine.loop import Loop
-from txtopo.engine.observer import EndedAttempt, Observer
+from txtopo.engine.observer import Observer
 from txtopo.engine.opening import Opening
 from txtopo.engine.pace import Pace
 from txtopo.engine.steps import Steps
@@ -286,7 +286,7 @@ class Engine:
         work.release()
         self._surroundings.reach("forget.inside", work.attempt.txid)
         if self._loop.observers:
-            ended = self._ended(work, is_committed=True)
+            ended = self._timelines.ended(work, self._surroundings.now(), is_committed=True)
             self._loop.tell(lambda each: each.committed(ended))
         self._batches.discard(work.attempt)
         self._causes.forget(work.attempt.txid)
@@ -308,15 +308,12 @@ class Engine:
         doomed = self._coordinator.doomed
         is_replayed = not self._coordinator.stopping and (doomed is None or attempt.txid < doomed)
         if self._loop.observers:
-            ended = self._ended(work, self._failing, is_replayed=is_replayed)
+            ended = self._timelines.ended(
+                work, self._surroundings.now(), self._failing, is_replayed=is_replayed
+            )
             self._loop.tell(lambda each: each.attempt_ended(ended))
         self._batches.discard(attempt)
         self._runner.cancel(work)
-
-    def _ended(
-        self, work: Attempt, failing: TransactionAttempt | None = None, **flags: bool
-    ) -> EndedAttempt:
-        return self._timelines.ended(work, self._surroundings.now(), failing, **flags)
 
     # -- the end of the run -----------------------------------------------------------------------
 

@@ -25,6 +25,8 @@ FORMAT = 1
 TEXT_MAX = 4096
 """Longest error or traceback in a record, in characters."""
 
+_SECRET_MAX = 512
+
 Fullness = Literal["full", "lean"]
 """full: everything · lean: no metadata, and no text that user code makes."""
 
@@ -133,7 +135,8 @@ def run_ended(error: BaseException | None, at: float, fullness: Fullness) -> Rec
 
 def shown(text: str) -> str:
     """``text`` as it may be kept: without secrets, and with a bound."""
-    redacted = str(redaction.redacted(text))
+    # A secret at the cut is whole when it is looked for.
+    redacted = str(redaction.redacted(text[: TEXT_MAX + _SECRET_MAX]))
     return redacted if len(redacted) <= TEXT_MAX else redacted[: TEXT_MAX - 2] + " …"
 
 

@@ -1,0 +1,295 @@
+"""The journal's files: bounded, private, written beside the run, and read also when damaged."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from tests import patience
+from txtopo import Config, TransactionAttempt
+from txtopo.dataplane.outcome import Failure
+from txtopo.engine.attempts import AttemptFailedError
+from txtopo.engine.observer import EndedAttempt
+from txtopo.journal import fold, reader, recording, records, writer
+from txtopo.journal.records import Record
+
+MIB = 1024 * 1024
+AT = 1_790_000_000.0
+
+
+def attempt(txid: int, n: int = 0, outcome: Any = "committed", **more: Any) -> Record:
+    """The record of an ended attempt."""
+    return records.attempt(EndedAttempt(TransactionAttempt(txid, n), outcome, **more), AT, "full")
+
+
+def head(generation: str = "first", epoch: int = 1, current: int = 1) -> Record:
+    """The record of a run's beginning."""
+    facts = {"host": "alpha", "pid": epoch}
+    return records.run_began(facts, AT, generation, epoch, current, False)
+
+
+def write(path: Path, *written: Record, first: Record | None = None, bytes_max: int = MIB) -> None:
+    """Write a run's journal."""
+    with_head = writer.Writer("words", path, bytes_max, first or head())
+    for number, record in enumerate(written):
+        if number % 500 == 499:
+            patience.wait_until(lambda: not with_head._waiting)
+        with_head.put(functools.partial(dict, record))
+    with_head.close()
+
+
+def lines(path: Path) -> list[bytes]:
+    return b"".join(segment.read_bytes() for segment in writer.segments(path)).splitlines()
+
+
+# -- writing -------------------------------------------------------------------------------------
+
+
+def test_every_segment_begins_with_its_run_and_only_this_user_may_read_it(tmp_path: Path) -> None:
+    place = tmp_path / "data" / "journal" / "words"
+    write(place, *(attempt(txid, metadata="x" * 1000) for txid in range(1, 400)))
+    segments = writer.segments(place)
+    assert len(segments) > 1
+    beginnings = [records.decode(segment.read_bytes().splitlines()[0]) for segment in segments]
+    assert [record["kind"] for record in beginnings] == ["began"] * len(segments)
+    assert [record.get("continued", False) for record in beginnings][:2] == [False, True]
+    modes = [path.stat().st_mode & 0o777 for path in (place, place.parent, *segments)]
+    assert modes == [0o700, 0o700] + [0o600] * len(segments)
+
+
+def test_the_segments_stay_below_the_bound_and_the_newest_records_remain(tmp_path: Path) -> None:
+    for epoch in (1, 2):
+        first = 1000 * epoch
+        written = [attempt(txid, metadata="x" * 1000) for txid in range(first, first + 1000)]
+        write(tmp_path, *written, first=head(epoch=epoch, current=first))
+        assert sum(path.stat().st_size for path in writer.segments(tmp_path)) <= MIB
+    view = fold.fold(reader.Reader(tmp_path).since(1))
+    assert max(view.transactions) == 2999
+    assert view.first == min(view.transactions) > 1900
+    assert view.holes == []
+
+
+def test_metadata_that_outgrow_a_segment_are_left_out(tmp_path: Path) -> None:
+    write(tmp_path, attempt(1, metadata="x" * MIB), attempt(2, metadata={"nan": float("nan")}))
+    _, large, strange = map(records.decode, lines(tmp_path))
+    for record in (large, strange):
+        assert (record["meta"], record["meta_left_out"]) == (None, True)
+
+
+def full(*arguments: Any, **more: Any) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("call", ["write", "open"])
+def test_a_disk_that_takes_no_more_ends_the_journal_with_one_warning(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    call: str,
+) -> None:
+    monkeypatch.setattr(f"os.{call}", full)
+    with caplog.at_level(logging.WARNING, "txtopo"):
+        write(tmp_path, attempt(1), attempt(2))
+    (warning,) = caplog.messages
+    assert f"keeps no journal from now on, but the run goes on: {tmp_path}: No space" in warning
+
+
+def test_a_file_in_place_of_the_directory_ends_the_journal_only(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "journal").write_text("mine")
+    write(tmp_path / "journal" / "words", attempt(1))
+    assert "Not a directory" in caplog.text
+    assert (tmp_path / "journal").read_text() == "mine"
+
+
+def test_a_thread_that_cannot_start_ends_the_journal_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_thread(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    write(tmp_path, attempt(1))
+    assert "can't start new thread" in caplog.text
+
+
+@pytest.fixture
+def slow_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """A disk that answers after a call."""
+    answers, write_now = threading.Event(), os.write
+
+    def wait(descriptor: int, data: Any) -> int:
+        answers.wait(patience.PATIENCE_S)
+        return write_now(descriptor, data)
+
+    monkeypatch.setattr("os.write", wait)
+    yield answers.set
+    answers.set()
+
+
+def test_records_that_a_slow_disk_has_no_time_for_are_dropped_and_counted(
+    tmp_path: Path, slow_disk: Callable[[], None]
+) -> None:
+    waiting = writer.Writer("words", tmp_path, MIB, head())
+    for txid in range(1, writer.WAITING_MAX + 8):
+        waiting.put(functools.partial(attempt, txid))
+    slow_disk()
+    waiting.close()
+    view = fold.fold(reader.Reader(tmp_path).since(1))
+    assert (view.committed, view.runs[0]["dropped"]) == (writer.WAITING_MAX, 7)
+
+
+def test_a_disk_that_never_answers_does_not_hold_the_end_of_the_run(
+    tmp_path: Path,
+    slow_disk: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(writer, "END_S", 0.01)
+    waiting = writer.Writer("words", tmp_path, MIB, head())
+    waiting.put(functools.partial(attempt, 1))
+    waiting.close()
+    assert "the disk has not answered" in caplog.text
+
+
+# -- reading -------------------------------------------------------------------------------------
+
+
+def test_a_torn_line_and_another_version_are_skipped_and_counted(tmp_path: Path) -> None:
+    write(tmp_path, attempt(1), attempt(2))
+    (segment,) = writer.segments(tmp_path)
+    data = segment.read_bytes()
+    other = records.encode(attempt(3)).replace(b'"v":1', b'"v":7')
+    segment.write_bytes(data + other + b'{"v":1,"kind":\n' + records.encode(attempt(4))[:-40])
+    journal = reader.Reader(tmp_path)
+    assert fold.fold(journal.since(1)).committed == 2
+    assert (journal.torn, journal.other_versions) == (2, {"7"})
+
+
+def test_every_cut_of_a_journal_can_be_read(tmp_path: Path) -> None:
+    write(tmp_path, attempt(1), attempt(2))
+    (segment,) = writer.segments(tmp_path)
+    data = segment.read_bytes()
+    for size in range(0, len(data), 7):
+        segment.write_bytes(data[:size])
+        view = fold.fold(reader.Reader(tmp_path).since(1))
+        assert view.committed == max(data[:size].count(b"\n") - 1, 0)
+
+
+def test_a_reader_reads_no_more_segments_than_it_needs_and_misses_no_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = [attempt(txid) for txid in range(1, 5001)]
+    written.insert(4500, attempt(5000, 0, "failed"))
+    write(tmp_path, *written, bytes_max=2 * MIB)
+    journal = reader.Reader(tmp_path)
+    read: list[Path] = []
+    really = Path.read_bytes
+
+    def noted(path: Path) -> bytes:
+        read.append(path)
+        return really(path)
+
+    monkeypatch.setattr(Path, "read_bytes", noted)
+    view = fold.fold(journal.about([5000]))
+    assert [each["outcome"] for each in view.transactions[5000].attempts] == ["failed", "committed"]
+    assert set(view.transactions) == {5000}
+    read.clear()
+    assert {4999, 5000} <= set(fold.fold(journal.recent(2)).transactions)
+    assert len(read) < len(writer.segments(tmp_path))
+    assert sorted(fold.fold(journal.failed(3)).transactions) == [5000]
+
+
+def test_a_transaction_is_told_with_the_attempts_discarded_with_it(tmp_path: Path) -> None:
+    failing = TransactionAttempt(2, 0)
+    write(
+        tmp_path,
+        attempt(1),
+        attempt(3, 0, "behind", because_of=failing),
+        attempt(2, 0, "failed"),
+        attempt(2, 1),
+        attempt(3, 1),
+    )
+    view = fold.fold(reader.Reader(tmp_path).about([2]))
+    assert (view.failed, view.behind, view.committed) == (1, 1, 2 - 1)
+    assert [each["attempt"] for each in view.transactions[2].attempts] == [0, 1]
+
+
+def test_transactions_that_zookeeper_has_and_the_journal_has_not_are_a_hole() -> None:
+    lines = [head(), attempt(1), attempt(2), head(epoch=2, current=4), attempt(5)]
+    assert fold.fold(lines).holes == [(3, 4)]
+    assert fold.fold(lines, current=8).holes == [(3, 4), (6, 7)]
+    rotated = [head() | {"continued": True}, attempt(7)]
+    assert (fold.fold(rotated).first, fold.fold(rotated).holes) == (7, [])
+    assert fold.fold([], current=5).holes == []
+
+
+def test_only_the_present_generation_counts() -> None:
+    lines = [head(), attempt(1), attempt(2), head("second"), attempt(1)]
+    assert fold.fold(lines).committed == 1
+    assert fold.fold(lines, "first").committed == 2
+    assert fold.fold(lines, "third").transactions == {}
+
+
+# -- secrets -------------------------------------------------------------------------------------
+
+SECRET = "hunter2"
+
+
+def test_no_line_shows_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    conf = Config(
+        {
+            "zookeeper_password_file": tmp_path / "password",
+            "user.password": SECRET,
+            "user.plain": SECRET,
+            "user.deep": {"list": [{"api_key": SECRET}]},
+        }
+    )
+    (tmp_path / "password").write_text(SECRET)
+    monkeypatch.setenv("TXTOPO_ZOOKEEPER_PASSWORD", SECRET)
+    master = f"spark://name:{SECRET}@host:7077"
+    facts = records.facts("words", "words", conf, master, {"count": 1})
+    text = f"OperationalError: postgresql://name:{SECRET}@host/db, password={SECRET}"
+    failure = Failure(
+        "error", "count", 0, TransactionAttempt(1, 0), "commit", "execute", text, f"  {text}\n"
+    )
+    failed = AttemptFailedError("fatal", text, failure=failure)
+    for fullness in get_args(records.Fullness):
+        kept = recording.Recording("words", tmp_path / fullness, MIB, fullness, facts)
+        kept.began("first", 1, 1, is_resumed=False)
+        ended = EndedAttempt(TransactionAttempt(1, 0), "fatal", failed)
+        kept.attempt_ended(ended)
+        kept.ended(RuntimeError(text))
+        written = lines(tmp_path / fullness / "journal" / "words")
+        assert len(written) == 3
+        assert SECRET.encode() not in b"".join(written)
+
+
+def test_a_lean_journal_has_no_text_from_user_code_and_no_metadata() -> None:
+    failure = Failure(
+        "error", "count", 0, TransactionAttempt(1, 0), "commit", "execute", "ValueError: row 7", "x"
+    )
+    ended = EndedAttempt(
+        TransactionAttempt(1, 0),
+        "fatal",
+        AttemptFailedError("fatal", "ValueError: row 7", failure=failure),
+        metadata={"row": 7},
+    )
+    record = records.attempt(ended, AT, "lean")
+    assert record["cause"]["error"] == "ValueError"
+    assert "meta" not in record
+    assert "traceback" not in record["cause"]
+    assert records.run_ended(ValueError("row 7"), AT, "lean")["error"] == "ValueError"
+
+
+def test_a_long_error_is_cut(tmp_path: Path) -> None:
+    assert len(records.shown("x" * 100_000)) == records.TEXT_MAX
