@@ -71,10 +71,11 @@ def test_the_segments_stay_below_the_bound_and_the_newest_records_remain(tmp_pat
         written = [attempt(txid, metadata="x" * 1000) for txid in range(first, first + 1000)]
         write(tmp_path, *written, first=head(epoch=epoch, current=first))
         assert sum(path.stat().st_size for path in writer.segments(tmp_path)) <= MIB
-    view = fold.fold(reader.Reader(tmp_path).since(1))
+    view = fold.fold(reader.Reader(tmp_path).about(range(1, 9999)))
     assert max(view.transactions) == 2999
-    assert view.first == min(view.transactions) > 1900
-    assert view.holes == []
+    first = min(view.transactions)
+    assert reader.Reader(tmp_path).begins_at("first") == first > 1900
+    assert view.holes(first, 9999) == []
 
 
 def test_metadata_that_outgrow_a_segment_are_left_out(tmp_path: Path) -> None:
@@ -144,7 +145,7 @@ def test_records_that_a_slow_disk_has_no_time_for_are_dropped_and_counted(
         waiting.put(functools.partial(attempt, txid))
     slow_disk()
     waiting.close()
-    view = fold.fold(reader.Reader(tmp_path).since(1))
+    view = fold.fold(reader.Reader(tmp_path).about(range(1, 9999)))
     assert (view.committed, view.runs[0]["dropped"]) == (writer.WAITING_MAX, 7)
 
 
@@ -171,7 +172,7 @@ def test_a_torn_line_and_another_version_are_skipped_and_counted(tmp_path: Path)
     other = records.encode(attempt(3)).replace(b'"v":1', b'"v":7')
     segment.write_bytes(data + other + b'{"v":1,"kind":\n' + records.encode(attempt(4))[:-40])
     journal = reader.Reader(tmp_path)
-    assert fold.fold(journal.since(1)).committed == 2
+    assert fold.fold(journal.about(range(1, 9999))).committed == 2
     assert (journal.torn, journal.other_versions) == (2, {"7"})
 
 
@@ -181,7 +182,7 @@ def test_every_cut_of_a_journal_can_be_read(tmp_path: Path) -> None:
     data = segment.read_bytes()
     for size in range(0, len(data), 7):
         segment.write_bytes(data[:size])
-        view = fold.fold(reader.Reader(tmp_path).since(1))
+        view = fold.fold(reader.Reader(tmp_path).about(range(1, 9999)))
         assert view.committed == max(data[:size].count(b"\n") - 1, 0)
 
 
@@ -226,11 +227,10 @@ def test_a_transaction_is_told_with_the_attempts_discarded_with_it(tmp_path: Pat
 
 def test_transactions_that_zookeeper_has_and_the_journal_has_not_are_a_hole() -> None:
     lines = [head(), attempt(1), attempt(2), head(epoch=2, current=4), attempt(5)]
-    assert fold.fold(lines).holes == [(3, 4)]
-    assert fold.fold(lines, current=8).holes == [(3, 4), (6, 7)]
-    rotated = [head() | {"continued": True}, attempt(7)]
-    assert (fold.fold(rotated).first, fold.fold(rotated).holes) == (7, [])
-    assert fold.fold([], current=5).holes == []
+    assert fold.fold(lines).holes(1, 9) == [(3, 4)]
+    assert fold.fold(lines, current=8).holes(2, 9) == [(3, 4), (6, 7)]
+    assert fold.fold(lines, current=8).holes(4, 6) == [(4, 4), (6, 6)]
+    assert fold.fold([], current=5).holes(1, 9) == [(1, 4)]
 
 
 def test_only_the_present_generation_counts() -> None:

@@ -76,7 +76,7 @@ def _history(parsed: argparse.Namespace) -> int:
     if parsed.failed:
         read = journal.failed(parsed.last)
     elif parsed.first is not None:
-        read = journal.since(parsed.first)
+        read = journal.about(range(parsed.first, parsed.first + parsed.last))
     else:
         read = journal.recent(parsed.last)
     view = _view(read, status)
@@ -88,18 +88,25 @@ def _history(parsed: argparse.Namespace) -> int:
     ]
     shown = txids[: parsed.last] if parsed.first is not None else txids[-parsed.last :]
     transactions = [view.transactions[txid] for txid in shown]
-    holes = [] if parsed.failed else _holes_among(view, shown)
+    begins_at = journal.begins_at(view.generation)
+    holes = []
+    if not parsed.failed and begins_at is not None:
+        first = max(first, shown[0] if shown and parsed.first is None else 1, begins_at)
+        holes = view.holes(first, first + parsed.last - 1 if parsed.first else view.current)
     if parsed.json:
         output.print_json(
             {
                 **_head(parsed, view, journal),
+                "begins_at": begins_at,
                 "transactions": [as_data(each, view.current) for each in transactions],
                 "holes": [list(hole) for hole in holes],
                 "runs": view.runs,
             }
         )
     else:
-        print("\n".join(history_lines(parsed.topology, view, transactions, holes, journal)))
+        begins = "" if begins_at is None else f", the journal begins at {begins_at}"
+        print(f"topology {parsed.topology}: the next transaction is {view.current}{begins}")
+        print("\n".join(history_lines(view, transactions, holes) + _notes(journal)))
     return 0
 
 
@@ -153,16 +160,6 @@ def _view(read: list[Record], status: Mapping[str, Any] | None) -> View:
     )
 
 
-def _holes_among(view: View, shown: list[int]) -> list[tuple[int, int]]:
-    """The holes between the ``shown`` transactions, and after the newest."""
-    if not shown:
-        return view.holes
-    is_newest = shown[-1] == max(view.transactions)
-    return [
-        hole for hole in view.holes if hole[1] > shown[0] and (is_newest or hole[0] < shown[-1])
-    ]
-
-
 # -- as data -------------------------------------------------------------------------------------
 
 
@@ -171,7 +168,6 @@ def _head(parsed: argparse.Namespace, view: View, journal: reader.Reader) -> dic
         "topology_id": parsed.topology,
         "generation": view.generation,
         "current": view.current,
-        "begins_at": view.first,
         "torn_lines": journal.torn,
         "other_versions": sorted(journal.other_versions),
     }
@@ -192,17 +188,11 @@ def as_data(transaction: Transaction, current: int) -> dict[str, Any]:
 
 
 def history_lines(
-    topology_id: str,
-    view: View,
-    transactions: list[Transaction],
-    holes: list[tuple[int, int]],
-    journal: reader.Reader,
+    view: View, transactions: list[Transaction], holes: list[tuple[int, int]]
 ) -> list[str]:
     """The transactions, one line each."""
     rows = [(each.txid, _history_line(each, view.current)) for each in transactions]
     rows += [(first, _hole_line(first, last)) for first, last in holes]
-    begins = "" if view.first is None else f", the journal begins at {view.first}"
-    head = f"topology {topology_id}: the next transaction is {view.current}{begins}"
     counts = [
         sum(len(each.failed) for each in transactions),
         sum(len(each.behind) for each in transactions),
@@ -210,7 +200,7 @@ def history_lines(
     total = (
         f"{len(transactions)} transactions shown, {counts[0]} attempts failed, {counts[1]} behind"
     )
-    return [head, *(line for _, line in sorted(rows)), total, *_notes(journal)]
+    return [*(line for _, line in sorted(rows)), total]
 
 
 def _history_line(transaction: Transaction, current: int) -> str:

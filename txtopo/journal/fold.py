@@ -7,7 +7,7 @@ a record is in a hole, and never invented.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from txtopo.journal.records import Record
@@ -46,14 +46,22 @@ class View:
     generation: str | None = None
     current: int = 1
     """The next txid to commit."""
-    first: int | None = None
-    """From this txid on, committed transactions have records. None: from none on."""
     runs: list[Record] = field(default_factory=list)
     """The beginnings of runs. ``ended`` is the record of the run's end, if the run has ended in
     order, and ``dropped`` counts records that the disk was too slow for."""
     transactions: dict[int, Transaction] = field(default_factory=dict)
-    holes: list[tuple[int, int]] = field(default_factory=list)
-    """Committed transactions without a record: the first and the last of each range."""
+
+    def holes(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Committed transactions without a record, from ``first`` to ``last``: the first and the
+        last of each range."""
+        missing = []
+        end = min(last + 1, self.current)
+        recorded = (txid for txid, each in self.transactions.items() if each.committed is not None)
+        for txid in [*sorted(recorded), end]:
+            if first < min(txid, end):
+                missing.append((first, min(txid, end) - 1))
+            first = max(first, txid + 1)
+        return missing
 
     @property
     def committed(self) -> int:
@@ -99,8 +107,6 @@ def fold(
                     (record["epoch"], record["host"], record["pid"]),
                     {**record, "ended": None, "dropped": 0},
                 )
-                if view.first is None and not record.get("continued"):
-                    view.first = record["current"]
                 view.current = max(view.current, record["current"])
         elif not ours:
             continue
@@ -109,25 +115,10 @@ def fold(
             view.transactions.setdefault(txid, Transaction(txid)).attempts.append(record)
             if record["outcome"] == "committed":
                 view.current = max(view.current, txid + 1)
-                view.first = txid if view.first is None else min(view.first, txid)
         elif record["kind"] == "ended" and runs:
             run["ended"] = record
         elif record["kind"] == "dropped" and runs:
             run["dropped"] += record["records"]
     view.runs = [*runs.values()]
     view.current = max(view.current, current or 1)
-    if view.first is not None:
-        recorded = (txid for txid, each in view.transactions.items() if each.committed is not None)
-        view.holes = holes(sorted(recorded), view.first, view.current)
     return view
-
-
-def holes(recorded: Iterable[int], first: int, end: int) -> list[tuple[int, int]]:
-    """The ranges from ``first`` to before ``end`` that are missing in ``recorded``, which
-    ascends."""
-    missing = []
-    for txid in [*recorded, end]:
-        if txid > first:
-            missing.append((first, txid - 1))
-        first = max(first, txid + 1)
-    return missing

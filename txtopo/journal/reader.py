@@ -6,19 +6,20 @@ version of the format are skipped, and their versions noted.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from txtopo.journal import records, writer
+from txtopo.journal import fold, records, writer
 
 WINDOW_MAX = 1000
 """More transactions are never in flight at once (``max_spout_pending``): when a transaction
 commits, no later one by more than this has begun."""
 
-_TXID = re.compile(rb'"(?:txid":|because_of":")(\d+)')
+_TXID = re.compile(rb'"txid":(\d+)')
+_BECAUSE_OF = re.compile(rb'"because_of":"(\d+)')
 _COMMITTED = re.compile(rb'"txid":(\d+),"attempt":\d+,"outcome":"committed"')
-_ATTEMPT = b'"kind":"attempt"'
 _IS_COMMITTED = b'"outcome":"committed"'
 
 Keep = Callable[[bytes], bool]
@@ -40,9 +41,21 @@ class Reader:
         """Whether there is a journal."""
         return bool(writer.segments(self._path))
 
-    def since(self, txid: int) -> list[records.Record]:
-        """All records about ``txid`` and later transactions, and more."""
-        return self._read(lambda line: True, lambda: txid)
+    def begins_at(self, generation: str | None) -> int | None:
+        """From which txid on the committed transactions of ``generation`` have records. ``None``:
+        from none on."""
+        for segment in writer.segments(self._path):
+            with contextlib.suppress(FileNotFoundError):
+                data = segment.read_bytes()
+                for head in self._decoded(data.partition(b"\n")[0]):
+                    committed = _COMMITTED.search(data)
+                    if head.get("generation") != generation:
+                        continue
+                    if not head.get("continued"):
+                        return int(head["current"])
+                    if committed is not None:
+                        return int(committed[1])
+        return None
 
     def recent(self, count: int) -> list[records.Record]:
         """All records about the ``count`` newest transactions, and more."""
@@ -50,9 +63,8 @@ class Reader:
 
         def keep(line: bytes) -> bool:
             nonlocal newest
-            committed = _COMMITTED.search(line)
-            if committed is not None:
-                newest = max(newest, int(committed[1]))
+            attempt = _TXID.search(line)
+            newest = newest if attempt is None else max(newest, int(attempt[1]))
             return True
 
         return self._read(keep, lambda: newest - count)
@@ -61,35 +73,46 @@ class Reader:
         """All records about ``txids``, about attempts discarded with them, and about runs."""
 
         def keep(line: bytes) -> bool:
-            return _ATTEMPT not in line or any(int(txid) in txids for txid in _TXID.findall(line))
+            attempt = _TXID.search(line)
+            if attempt is None or int(attempt[1]) in txids:
+                return True
+            behind = _BECAUSE_OF.search(line) if b'"behind"' in line else None
+            return behind is not None and int(behind[1]) in txids
 
-        return self._read(keep, lambda: min(txids, default=0))
+        lowest = min(txids, default=0)
+        return self._read(keep, lambda: lowest)
 
     def failed(self, count: int) -> list[records.Record]:
         """All records about the ``count`` newest transactions with failed attempts."""
         txids: set[int] = set()
         for record in self._read(lambda line: _IS_COMMITTED not in line, lambda: 0):
-            if record["kind"] == "attempt" and record["outcome"] not in ("behind", "abandoned"):
+            if record["kind"] == "attempt" and record["outcome"] not in fold.NOT_FAILED:
                 txids.add(record["txid"])
         return self.about(sorted(txids)[-count:])
 
     def _read(self, keep: Keep, lowest: Callable[[], int]) -> list[records.Record]:
-        """Lines for which ``keep``, back to the segment in which no attempt of ``lowest()`` can
-        have begun."""
+        """Lines for which ``keep``, back to a commit before which no attempt of ``lowest()`` can
+        have begun, and their run's beginning."""
         self.torn, self.other_versions = 0, set()
-        read: list[list[records.Record]] = []
+        backwards: list[records.Record] = []
         for segment in reversed(writer.segments(self._path)):
             try:
-                data = segment.read_bytes()
-            except FileNotFoundError:  # the run has removed it meanwhile
-                break
-            *lines, rest = data.split(b"\n")
+                head, *lines, rest = segment.read_bytes().split(b"\n")
+            except (FileNotFoundError, ValueError):  # removed meanwhile, or cut in its first line
+                continue
             self.torn += bool(rest)
-            read.append([record for line in lines if keep(line) for record in self._decoded(line)])
-            committed = _COMMITTED.search(data)
-            if committed is not None and int(committed[1]) + WINDOW_MAX < lowest():
+            goes_on = True
+            for line in reversed(lines):
+                if keep(line):
+                    backwards += self._decoded(line)
+                committed = _COMMITTED.search(line)
+                if committed is not None and int(committed[1]) + WINDOW_MAX < lowest():
+                    goes_on = False
+                    break
+            backwards += self._decoded(head)
+            if not goes_on:
                 break
-        return [record for part in reversed(read) for record in part]
+        return backwards[::-1]
 
     def _decoded(self, line: bytes) -> list[records.Record]:
         try:

@@ -14,7 +14,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from txtopo import config, errors, plain_json
+from txtopo import config, errors
 from txtopo.engine.attempts import AttemptFailedError
 from txtopo.engine.observer import EndedAttempt
 from txtopo.topology import redaction
@@ -41,9 +41,17 @@ class OtherVersionError(Exception):
         self.version = version
 
 
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
 def encode(record: Mapping[str, Any]) -> bytes:
-    """``record`` as a line."""
-    return plain_json.encode({"v": FORMAT, **record}) + b"\n"
+    """``record`` as a line.
+
+    :raises ValueError, TypeError: some value has no form in JSON.
+    """
+    text = _encode({"v": FORMAT, **record})
+    # A lone surrogate, as in a file's name, has no form in UTF-8.
+    return text.encode(errors="backslashreplace") + b"\n"
 
 
 def decode(line: bytes) -> Record:
@@ -159,4 +167,5 @@ def _time(at: float) -> str:
 
 
 def _text(time: datetime.datetime) -> str:
-    return time.astimezone(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """``time``, which is in UTC, as ISO 8601."""
+    return time.isoformat(timespec="milliseconds")[:-6] + "Z"

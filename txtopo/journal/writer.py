@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from txtopo import plain_json
 from txtopo.engine.observer import LOGGER
 from txtopo.journal import records
 
@@ -168,7 +167,7 @@ class Writer:
 def _line(record: Callable[[], records.Record], bytes_max: int) -> bytes:
     """The line for ``record()``. Without metadata, if they cannot be kept."""
     fields = record()
-    with contextlib.suppress(plain_json.NotJsonError):
+    with contextlib.suppress(ValueError, TypeError, RecursionError):
         line = records.encode(fields)
         if len(line) <= bytes_max:
             return line
