@@ -22,12 +22,13 @@ from txtopo.state.base import Create, Delete, Operation, Set, StateConflictError
 from txtopo.state.embedded import EmbeddedZooKeeper
 from txtopo.state.records import TxidRecord
 from txtopo.state.rotating import StrictOrderError
-from txtopo.state.topology import Holder, Seal, TopologyState
+from txtopo.state.topology import End, Holder, Seal, TopologyState
 from txtopo.topology.transaction import RecordedAttempt, TransactionAttempt
 
 ALICE = Holder("alpha.example", 11, "2024-05-01T10:00:00+00:00", "words-run")
 BOB = Holder("beta.example", 22, "2024-05-01T11:00:00+00:00")
 TASKS = {"spout": 2, "count": 3}
+ENDED = End("2024-05-01T12:00:00+00:00", 3, "one batch failed", "/data", 7, 3, 2)
 
 
 @pytest.fixture(scope="module")
@@ -655,6 +656,28 @@ def test_an_idle_coordinator_takes_its_lease_again(backend: Backend) -> None:
         opened(rival, BOB)
 
 
+@pytest.mark.rule(26)
+@pytest.mark.parametrize("expires", [False, True])
+def test_the_state_keeps_how_the_newest_run_ended(backend: Backend, expires: bool) -> None:
+    opened(backend.connect()).close(End("2024-05-01T09:00:00+00:00", 0))
+    session = backend.connect()
+    state = opened(session)
+    if expires:
+        backend.expire(session)
+    rival = backend.connect()
+    wait_until(lambda: not expires or rival.get("/words/lease") is None)
+    state.close(ENDED)
+    shown = administration.show(rival, "words")
+    assert shown["lease"] is None
+    assert shown["ended"] == {
+        **dataclasses.asdict(ENDED),
+        "epoch": 2,
+        "host": "alpha.example",
+        "pid": 11,
+        "name": "words-run",
+    }
+
+
 @pytest.mark.rule(25)
 def test_a_coordinator_that_writes_pays_nothing_for_its_lease(backend: Backend) -> None:
     session = backend.connect()
@@ -680,7 +703,7 @@ def test_a_displacing_coordinator_takes_a_live_topology_and_the_idle_holder_noti
             errors.FencedError, match=r"epoch 2, now held by pid 22 on host beta\.example"
         ):
             ask()
-    state.close()
+    state.close(ENDED)
     assert contents(rival) == before
     heir.require_held()
     commit(heir, 1)

@@ -18,7 +18,7 @@ from txtopo.state.layout import Layout
 from txtopo.state.memory import MemoryServer, MemoryStateStore
 from txtopo.state.opening import Opened
 from txtopo.state.records import TxidRecord
-from txtopo.state.topology import Holder, TopologyState
+from txtopo.state.topology import End, Holder, TopologyState
 from txtopo.stores import SqliteStore, by_address
 
 ALICE = Holder("alpha.example", 11, "2024-05-01T10:00:00+00:00", "words-run")
@@ -124,6 +124,48 @@ def test_the_status_of_a_stopped_topology_says_that_it_does_not_run(stored: Stor
     assert "coordinator   not running" in show_state.status_text(
         show_state.status_of(stored.opened(), "words")
     )
+
+
+def test_the_status_of_a_failed_run_says_how_it_ended_and_where_its_journal_is(
+    stored: Stored,
+) -> None:
+    error = "transaction 3 failed 2 times, which is max_attempts\n  Mend the cause"
+    stored.state.close(End("2024-05-01T12:00:00+00:00", 3, error, "/data of words", 2, 2, 5))
+    status = show_state.status_of(stored.opened(), "words")
+    assert (status["ended"]["exit_code"], status["died"]) == (3, False)
+    assert show_state.status_text(status).splitlines()[3:-1] == [
+        "  coordinator   not running: run 'words-run', pid 11 on alpha.example, ended with exit code 3 at 2024-05-01T12:00:00+00:00",
+        f"  generation    {stored.state.generation}, epoch 1",
+        "  that run      committed 2; 2 attempts failed, 5 were behind",
+        "  its error     transaction 3 failed 2 times, which is max_attempts",
+        "                  Mend the cause",
+        "  to learn more, type: txtopo why words 3 --data-dir '/data of words'",
+    ]
+    stored.run()
+    status = show_state.status_of(stored.opened(), "words")
+    assert (status["running"], status["ended"], status["died"]) == (True, None, False)
+    status = show_state.status_of(stored.opened(is_live=False), "words")
+    assert (status["running"], status["ended"], status["died"]) == (False, None, True)
+    text = show_state.status_text(status)
+    assert "coordinator   not running: the run died, and could not say how" in text
+    assert "to learn more, type: txtopo history words" in text
+
+
+def test_a_restored_copy_is_no_run_that_died(stored: Stored) -> None:
+    stored.state.close(End("2024-05-01T12:00:00+00:00", 0))
+    administration.restored(stored.opened().store, "words")
+    status = show_state.status_of(stored.opened(), "words")
+    assert (status["ended"], status["died"]) == (None, False)
+
+
+def test_how_a_run_ended_may_be_unreadable(stored: Stored) -> None:
+    stored.state.close(End("2024-05-01T12:00:00+00:00", 0))
+    opened = stored.opened()
+    opened.store.multi([Set(Layout("words").ended, b"{}")])
+    status = show_state.status_of(opened, "words")
+    assert (status["ended"], status["died"]) == (None, False)
+    shown = administration.show(opened.store, "words")
+    assert "  ended         unreadable: " in show_state.state_text(shown, is_live=True)
 
 
 def test_a_lease_in_a_server_that_runs_for_the_look_alone_is_that_of_the_dead(
