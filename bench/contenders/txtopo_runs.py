@@ -94,9 +94,10 @@ class Rate(Runs):
         pending: int,
         parallelism: int = 1,
         wait_s: float = 0.0,
+        more: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         """``transactions`` transactions, ``pending`` of them in flight; the processing of each
-        takes at least ``wait_s``."""
+        takes at least ``wait_s``. ``more``: other settings."""
         id, store = self.fresh()
         warm, tail = (pending, pending) if wait_s else (2 * pending + 5, pending)
         count = warm + transactions + tail
@@ -107,7 +108,8 @@ class Rate(Runs):
             parallelism,
             wait_s=wait_s,
         )
-        sample = self.timed(topology, Config(max_spout_pending=pending), transactions, warm, tail)
+        conf = Config(max_spout_pending=pending, **(more or {}))
+        sample = self.timed(topology, conf, transactions, warm, tail)
         check(topologies.total(store), count * rows_per_batch)
         return sample
 
@@ -123,9 +125,10 @@ class Files(Runs):
         warm: int = 0,
         tail: int = 0,
         parallelism: int = 2,
+        more: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         """All of ``batches``; each has as many files for every spout task, and all files have the
-        same size. ``shape``: none, shuffle, words."""
+        same size. ``shape``: none, shuffle, words. ``more``: other settings."""
         id, store = self.fresh()
         paths = [path for batch in batches for path in batch]
         bytes_per_batch = len(batches[0]) // parallelism * Path(paths[0]).stat().st_size
@@ -139,7 +142,7 @@ class Files(Runs):
             topology = topologies.global_count(id, spout, store, parallelism, shape)
         sample = self.timed(
             topology,
-            Config(max_spout_pending=pending, message_timeout_s=120.0),
+            Config(max_spout_pending=pending, message_timeout_s=120.0, **(more or {})),
             len(batches) - warm - tail,
             warm,
             tail,

@@ -15,6 +15,7 @@ import pytest
 
 from starter import transactional_global_count, transactional_words
 from tests.processes.drivers import drive
+from txtopo.journal import fold, reader, recording, writer
 
 # A driver is killed at each of these points, in order. ``record.after`` ends a transaction,
 # so that the txid grows afterwards.
@@ -50,6 +51,7 @@ def test_killed_at_every_step_everything_still_counts_once(
     assert re.search(
         rf"began at 3, committed 1, current 4, epoch {len(KILLS) + 1}$", last.stdout.strip()
     ), last.stdout
+    check_journal(recording.place(tmp_path / "zookeeper", topology_id_of(tmp_path / "zookeeper")))
     if name == "global-count":
         assert (
             transactional_global_count.open_store(tmp_path / "store.db").get("GLOBAL-COUNT") == 19
@@ -61,3 +63,29 @@ def test_killed_at_every_step_everything_still_counts_once(
         assert cat is not None
         assert (cat.curr, cat.prev, cat.txid) == (8, 5, 2)
         assert dict(buckets.items()) == {0: 5}
+
+
+def topology_id_of(data_dir: Path) -> str:
+    """The topology whose journal is in ``data_dir``."""
+    (journal,) = (data_dir / recording.FOLDER).iterdir()
+    return journal.name
+
+
+def check_journal(place: Path) -> None:
+    """Each run has begun a segment. Killed runs have no end. A commit whose news the kill cut off
+    is in a hole, and every other commit has one record."""
+    journal = reader.Reader(place)
+    view = fold.fold(journal.about(range(1, 4)))
+    assert len(view.runs) == len(writer.segments(place)) == len(KILLS) + 1
+    assert [run["ended"] is not None for run in view.runs] == [False] * len(KILLS) + [True]
+    assert view.current == 4
+    recorded = {txid for txid, each in view.transactions.items() if each.committed is not None}
+    in_holes = {txid for first, last in view.holes(1, 3) for txid in range(first, last + 1)}
+    assert 1 in in_holes, "record.after@1 comes before the news"
+    assert 3 in recorded, "the last run ended in order"
+    assert recorded | in_holes == {1, 2, 3}
+    assert recorded & in_holes == set()
+    commits = [
+        each["outcome"] for one in view.transactions.values() for each in one.attempts
+    ].count("committed")
+    assert commits == len(recorded)
