@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from bench.line import check
@@ -30,7 +31,7 @@ class Journals:
 
     def block(self) -> dict[str, float]:
         """The seconds that each question takes."""
-        questions = {
+        questions: dict[str, Callable[[reader.Reader], list[records.Record]]] = {
             "why, an old transaction": lambda each: each.about([5]),
             "why, a new transaction": lambda each: each.about([self._last]),
             "history": lambda each: each.recent(20),
@@ -42,7 +43,7 @@ class Journals:
             journal = reader.Reader(self._path)
             began = time.perf_counter()
             view = fold.fold(ask(journal), "first", self._last + 1)
-            journal.begins_at("first")
+            journal.extent("first")
             taken[name] = time.perf_counter() - began
             check(bool(view.transactions) or "failed" in name, True)
         return taken

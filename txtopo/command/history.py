@@ -88,7 +88,8 @@ def _history(parsed: argparse.Namespace) -> int:
     ]
     shown = txids[: parsed.last] if parsed.first is not None else txids[-parsed.last :]
     transactions = [view.transactions[txid] for txid in shown]
-    begins_at = journal.begins_at(view.generation)
+    begins_at, current = journal.extent(view.generation)
+    view.current = max(view.current, current)
     holes = []
     if not parsed.failed and begins_at is not None:
         first = max(first, shown[0] if shown and parsed.first is None else 1, begins_at)
@@ -113,6 +114,7 @@ def _history(parsed: argparse.Namespace) -> int:
 def _why(parsed: argparse.Namespace) -> int:
     journal, status = _opened(parsed)
     view = _view(journal.about([parsed.txid]), status)
+    view.current = max(view.current, journal.extent(view.generation)[1])
     if parsed.txid not in view.transactions:
         raise errors.UsageError(_nothing_about(parsed.txid, view))
     transaction = view.transactions.pop(parsed.txid)
@@ -192,7 +194,12 @@ def history_lines(
 ) -> list[str]:
     """The transactions, one line each."""
     rows = [(each.txid, _history_line(each, view.current)) for each in transactions]
-    rows += [(first, _hole_line(first, last)) for first, last in holes]
+    shown = {each.txid for each in transactions}
+    rows += [
+        (first, _hole_line(first, last))
+        for first, last in holes
+        if not shown.issuperset(range(first, last + 1))
+    ]
     counts = [
         sum(len(each.failed) for each in transactions),
         sum(len(each.behind) for each in transactions),
@@ -206,7 +213,8 @@ def history_lines(
 def _history_line(transaction: Transaction, current: int) -> str:
     committed = transaction.committed
     newest = committed or transaction.attempts[-1]
-    state = "committed" if transaction.txid < current else "open"
+    is_committed = transaction.txid < current
+    state = "committed" if is_committed else "open"
     line = f"  {transaction.txid:>8}  {newest['at'].replace('T', ' ')[:19]}  {state:<9}"
     line += f"  {newest['tuples']:>9,} tuples  {newest['latency_s']:>8.3f} s"
     extra = [
@@ -214,6 +222,8 @@ def _history_line(transaction: Transaction, current: int) -> str:
         for attempts, name in ((transaction.failed, "failed"), (transaction.behind, "behind"))
         if attempts
     ]
+    if is_committed and committed is None:
+        extra.append("without a record of the commit")
     if transaction.failed:
         extra.append(_error_of(transaction.failed[-1]))
     return line + ("  " + ", ".join(extra) if extra else "")

@@ -41,21 +41,24 @@ class Reader:
         """Whether there is a journal."""
         return bool(writer.segments(self._path))
 
-    def begins_at(self, generation: str | None) -> int | None:
-        """From which txid on the committed transactions of ``generation`` have records. ``None``:
-        from none on."""
+    def extent(self, generation: str | None) -> tuple[int | None, int]:
+        """From which txid on the committed transactions of ``generation`` have records (``None``:
+        from none on), and the txid after the newest."""
+        first, current = None, 1
         for segment in writer.segments(self._path):
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                 data = segment.read_bytes()
-                for head in self._decoded(data.partition(b"\n")[0]):
-                    committed = _COMMITTED.search(data)
-                    if head.get("generation") != generation:
-                        continue
-                    if not head.get("continued"):
-                        return int(head["current"])
-                    if committed is not None:
-                        return int(committed[1])
-        return None
+                heads = self._decoded(data.partition(b"\n")[0])
+                if not heads or heads[0].get("generation") != generation:
+                    continue
+                oldest = _COMMITTED.search(data)
+                newest = _COMMITTED.search(data, data.rfind(b"\n", 0, data.rfind(_IS_COMMITTED)))
+                begins_at = heads[0]["current"]
+                if heads[0].get("continued"):
+                    begins_at = None if oldest is None else int(oldest[1])
+                first = begins_at if first is None else first
+                current = max(current, heads[0]["current"], int(newest[1]) + 1 if newest else 1)
+        return first, current
 
     def recent(self, count: int) -> list[records.Record]:
         """All records about the ``count`` newest transactions, and more."""

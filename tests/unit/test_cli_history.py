@@ -1,0 +1,182 @@
+"""``txtopo history`` and ``txtopo why``, from a journal without a ZooKeeper: lines, JSON, refusals."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from txtopo import TransactionAttempt
+from txtopo.command import cli
+from txtopo.dataplane.outcome import Failure
+from txtopo.engine.attempts import AttemptFailedError
+from txtopo.engine.observer import EndedAttempt
+from txtopo.journal import recording, records, writer
+
+AT = 1_790_000_000.0
+FAILURE = Failure(
+    "failed",
+    "split",
+    1,
+    TransactionAttempt(2, 0),
+    "processing",
+    "execute",
+    "FailedException: not yet",
+    "Traceback\n  line 7\n",
+)
+
+
+def ended(txid: int, n: int, outcome: Any = "committed", **more: Any) -> EndedAttempt:
+    """An attempt with counts."""
+    return EndedAttempt(
+        TransactionAttempt(txid, n),
+        outcome,
+        tuples=4,
+        latency_s=0.25,
+        steps=(("processing", 0.125), ("sealing", 0.0625)),
+        executed={"lines": 0, "split": 4},
+        emitted={"lines": 4, "split": 12},
+        **more,
+    )
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    """A data directory with the journal of a topology that committed 1 and 2, and 4 in a second
+    run. The record of 3 is lost, and the first run's last line is torn."""
+    place = recording.place(tmp_path, "words")
+    failed = AttemptFailedError("failed", str(FAILURE), failure=FAILURE)
+    runs = [
+        [
+            ended(1, 0, metadata={"begin": 0, "end": 4}),
+            ended(3, 0, "behind", because_of=TransactionAttempt(2, 0)),
+            ended(2, 0, "failed", failure=failed),
+            ended(
+                2,
+                1,
+                metadata={"num_partitions": 1, "partitions": {"0": {"index": 4}}},
+                stores={"count/counts": 1, "count/totals": 2},
+                widest={"split": (3, 1)},
+            ),
+        ],
+        [ended(4, 1_000_000), ended(5, 1_000_000, "abandoned")],
+    ]
+    for epoch, attempts in enumerate(runs, 1):
+        facts = {"host": "alpha", "pid": 7}
+        head = records.run_began(facts, AT, "first", epoch, 1 if epoch == 1 else 4, epoch == 2)
+        journal = writer.Writer("words", place, 2**20, head)
+        for each in attempts:
+            journal.put(functools.partial(records.attempt, each, AT, "full"))
+        journal.close()
+        if epoch == 1:
+            with writer.segments(place)[0].open("ab") as file:
+                file.write(b'{"v":1,"kind":"att')
+    return tmp_path
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    assert cli.main([*arguments]) == code
+    out, err = capsys.readouterr()
+    return out if code == 0 else err
+
+
+def test_history_lists_transactions_failures_and_holes(
+    data_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said(capsys, "history", "words", "--data-dir", str(data_dir)).splitlines() == [
+        "topology words: the next transaction is 5, the journal begins at 1",
+        "         1  2026-09-21 14:13:20  committed          4 tuples     0.250 s",
+        "         2  2026-09-21 14:13:20  committed          4 tuples     0.250 s  1 failed, FailedException: not yet",
+        "         3  2026-09-21 14:13:20  committed          4 tuples     0.250 s  1 behind, without a record of the commit",
+        "         4  2026-09-21 14:13:20  committed          4 tuples     0.250 s",
+        "         5  2026-09-21 14:13:20  open               4 tuples     0.250 s",
+        "5 transactions shown, 1 attempts failed, 1 behind",
+        "1 torn lines were skipped: a run was killed while it wrote",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "txids", "holes"),
+    [
+        ([], [1, 2, 3, 4, 5], [[3, 3]]),
+        (["--last", "2"], [4, 5], []),
+        (["--from", "2", "--last", "2"], [2, 3], [[3, 3]]),
+        (["--failed"], [2], []),
+        (["--from", "9"], [], []),
+    ],
+)
+def test_history_as_json_has_the_records(
+    data_dir: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    txids: list[int],
+    holes: list[list[int]],
+) -> None:
+    place = ["--data-dir", str(data_dir), "--json"]
+    shown = json.loads(said(capsys, "history", "words", *options, *place))
+    assert [each["txid"] for each in shown["transactions"]] == txids
+    assert shown["holes"] == holes
+    assert (shown["current"], shown["begins_at"], shown["generation"]) == (5, 1, "first")
+    assert {run["ended"] for run in shown["runs"]} <= {None}
+    for each in shown["transactions"]:
+        assert each["committed"] == (each["txid"] < 5)
+        assert (each["failed"], each["behind"]) == (each["txid"] == 2, each["txid"] == 3)
+
+
+def test_why_tells_a_transactions_story(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("why", "words", "2", "--tracebacks", "--data-dir", str(data_dir))
+    assert said(capsys, *asked).splitlines() == [
+        "transaction 2 of words committed at attempt 2 of 2, 2026-09-21 14:13:20.000Z",
+        "  it contained   4 tuples",
+        "                 partition 0: {'index': 4}",
+        "  2:0          failed    processing 0.125 s, sealing 0.062 s",
+        "                 split, task 1, processing phase, execute: FailedException: not yet",
+        "                 lines executed 0, emitted 4",
+        "                 split executed 4, emitted 12",
+        "                 Traceback",
+        "                   line 7",
+        "  2:1          committed processing 0.125 s, sealing 0.062 s",
+        "                 lines executed 0, emitted 4",
+        "                 split executed 4, emitted 12 (most: task 1 with 3)",
+        "  it wrote       count/counts: 1 store transaction, count/totals: 2 store transactions",
+        "  behind it      3:0 discarded, and processed again",
+        "1 torn lines were skipped: a run was killed while it wrote",
+    ]
+    shown = json.loads(said(capsys, *asked, "--json"))
+    assert (shown["txid"], shown["committed"], len(shown["attempts"])) == (2, True, 2)
+    assert [each["txid"] for each in shown["discarded_with_it"]] == [3]
+
+
+@pytest.mark.parametrize(
+    ("txid", "outcome"),
+    [
+        ("3", "transaction 3 of words is committed, without a record of the commit; 1 attempt"),
+        ("5", "transaction 5 of words is not committed; 1 attempt ended"),
+    ],
+)
+def test_why_tells_of_a_missing_commit_and_of_an_open_transaction(
+    data_dir: Path, capsys: pytest.CaptureFixture[str], txid: str, outcome: str
+) -> None:
+    assert outcome in said(capsys, "why", "words", txid, "--data-dir", str(data_dir))
+
+
+def test_what_the_journal_does_not_have_is_said_with_a_cure(
+    data_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--data-dir", str(data_dir)]
+    assert "no attempt of transaction 9 has ended" in said(
+        capsys, "why", "words", "9", *asked, code=2
+    )
+    refused = said(capsys, "history", "wrds", *asked, code=2)
+    assert "there is no journal of topology 'wrds' in" in refused
+    assert "Name the runs' data directory" in refused
+    segment, _ = writer.segments(recording.place(data_dir, "words"))
+    segment.write_bytes(segment.read_bytes().replace(b'"v":1', b'"v":2'))
+    assert "lines of format 2 were skipped: another version of txtopo wrote them" in said(
+        capsys, "history", "words", *asked
+    )
+    refused = said(capsys, "why", "words", "2", *asked, code=2)
+    assert "transaction 2 is committed, but the journal has no record of it" in refused
