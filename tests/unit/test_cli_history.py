@@ -65,7 +65,7 @@ def data_dir(tmp_path: Path) -> Path:
         [ended(4, 1_000_000), ended(5, 1_000_000, "abandoned")],
     ]
     for epoch, attempts in enumerate(runs, 1):
-        facts = {"host": "alpha", "pid": 7}
+        facts = {"host": "alpha", "pid": 7, "tasks": {"lines": 2, "split": 2}}
         head = records.run_began(facts, AT, "first", epoch, 1 if epoch == 1 else 4, epoch == 2)
         journal = writer.Writer("words", place, 2**20, head)
         for each in attempts:
@@ -90,11 +90,11 @@ def test_history_lists_transactions_failures_and_holes(
         "topology words: the next transaction is 5, the journal begins at 1",
         "         1  2026-09-21 14:13:20  committed          4 tuples     0.250 s",
         "         2  2026-09-21 14:13:20  committed          4 tuples     0.250 s  1 failed, FailedException: not yet",
-        "         3  2026-09-21 14:13:20  committed          4 tuples     0.250 s  1 behind, without a record of the commit",
+        "         3  2026-09-21 14:13:20  committed                       0.250 s  1 behind, its commit has no record",
         "         4  2026-09-21 14:13:20  committed          4 tuples     0.250 s",
-        "         5  2026-09-21 14:13:20  open               4 tuples     0.250 s",
-        "5 transactions shown, 1 attempts failed, 1 behind",
-        "1 torn lines were skipped: a run was killed while it wrote",
+        "         5  2026-09-21 14:13:20  open                            0.250 s",
+        "transactions: 5, failed attempts: 1, attempts behind: 1",
+        "cut lines were skipped: 1. A killed run leaves a cut line",
     ]
 
 
@@ -143,7 +143,7 @@ def test_why_tells_a_transactions_story(data_dir: Path, capsys: pytest.CaptureFi
         "                 split executed 4, emitted 12 (most: task 1 with 3)",
         "  it wrote       count/counts: 1 store transaction, count/totals: 2 store transactions",
         "  behind it      3:0 discarded, and processed again",
-        "1 torn lines were skipped: a run was killed while it wrote",
+        "cut lines were skipped: 1. A killed run leaves a cut line",
     ]
     shown = json.loads(said(capsys, *asked, "--json"))
     assert (shown["txid"], shown["committed"], len(shown["attempts"])) == (2, True, 2)
@@ -153,8 +153,8 @@ def test_why_tells_a_transactions_story(data_dir: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("txid", "outcome"),
     [
-        ("3", "transaction 3 of words is committed, without a record of the commit; 1 attempt"),
-        ("5", "transaction 5 of words is not committed; 1 attempt ended"),
+        ("3", "transaction 3 of words is committed, but its commit has no record (1 attempt"),
+        ("5", "transaction 5 of words is not committed (1 attempt ended)"),
     ],
 )
 def test_why_tells_of_a_missing_commit_and_of_an_open_transaction(
@@ -167,16 +167,16 @@ def test_what_the_journal_does_not_have_is_said_with_a_cure(
     data_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = ["--data-dir", str(data_dir)]
-    assert "no attempt of transaction 9 has ended" in said(
+    assert "transaction 9 has no attempt that ended" in said(
         capsys, "why", "words", "9", *asked, code=2
     )
     refused = said(capsys, "history", "wrds", *asked, code=2)
-    assert "there is no journal of topology 'wrds' in" in refused
+    assert "topology 'wrds' has no journal in" in refused
     assert "Name the runs' data directory" in refused
     segment, _ = writer.segments(recording.place(data_dir, "words"))
     segment.write_bytes(segment.read_bytes().replace(b'"v":1', b'"v":2'))
-    assert "lines of format 2 were skipped: another version of txtopo wrote them" in said(
+    assert "lines in format 2 were skipped: another txtopo version wrote these lines" in said(
         capsys, "history", "words", *asked
     )
     refused = said(capsys, "why", "words", "2", *asked, code=2)
-    assert "transaction 2 is committed, but the journal has no record of it" in refused
+    assert "transaction 2 is committed, but has no record in the journal" in refused

@@ -1,6 +1,6 @@
-"""``txtopo history`` and ``txtopo why``: what a topology's runs did, from their journal.
+"""``txtopo history`` and ``txtopo why``: show a topology's transactions, from the journal.
 
-ZooKeeper says which transactions are committed. The journal says how they came about.
+ZooKeeper says which transactions are committed. The journal has their attempts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LAST = 20
 """How many transactions ``history`` shows by default."""
 
 _CUT = 100
-"""How much of an error, or of a partition's metadata, a line shows."""
+"""A line shows so many characters of an error or of a partition's metadata."""
 
 _INDENT = " " * 17
 
@@ -31,7 +31,7 @@ def add(commands: Any) -> None:
     history = commands.add_parser(
         "history",
         help="list a topology's transactions, with their failed attempts",
-        description="List transactions, with the attempts they took and what failed them, from the journal in the runs' data directory.",
+        description="List transactions, with their failed attempts and errors, from the journal in the runs' data directory.",
     )
     history.add_argument("topology", metavar="TOPOLOGY_ID")
     history.add_argument(
@@ -56,8 +56,8 @@ def add(commands: Any) -> None:
 
     why = commands.add_parser(
         "why",
-        help="tell one transaction's story",
-        description="Tell what a transaction contained, which attempts it took, what failed them, and which stores it wrote to.",
+        help="show one transaction: batch, attempts, errors, stores",
+        description="Show a transaction's batch, attempts, errors and written stores, from the journal in the runs' data directory.",
     )
     why.add_argument("topology", metavar="TOPOLOGY_ID")
     why.add_argument("txid", type=options.at_least_one, metavar="TXID")
@@ -145,8 +145,8 @@ def _opened(parsed: argparse.Namespace) -> tuple[reader.Reader, dict[str, Any] |
     journal = reader.Reader(path)
     if not journal.exists:
         raise errors.UsageError(
-            f"there is no journal of topology {parsed.topology!r} in {path}\n"
-            "  Name the runs' data directory with `--data-dir DIR`, on the machine where they ran. With journal=off, runs keep no journal."
+            f"topology {parsed.topology!r} has no journal in {path}\n"
+            "  Name the runs' data directory with `--data-dir DIR`, on the drivers' machine. With journal=off, runs keep no journal."
         )
     return journal, status
 
@@ -200,12 +200,10 @@ def history_lines(
         for first, last in holes
         if not shown.issuperset(range(first, last + 1))
     ]
-    counts = [
-        sum(len(each.failed) for each in transactions),
-        sum(len(each.behind) for each in transactions),
-    ]
+    failed = sum(len(each.failed) for each in transactions)
+    behind = sum(len(each.behind) for each in transactions)
     total = (
-        f"{len(transactions)} transactions shown, {counts[0]} attempts failed, {counts[1]} behind"
+        f"transactions: {len(transactions)}, failed attempts: {failed}, attempts behind: {behind}"
     )
     return [*(line for _, line in sorted(rows)), total]
 
@@ -216,14 +214,15 @@ def _history_line(transaction: Transaction, current: int) -> str:
     is_committed = transaction.txid < current
     state = "committed" if is_committed else "open"
     line = f"  {transaction.txid:>8}  {newest['at'].replace('T', ' ')[:19]}  {state:<9}"
-    line += f"  {newest['tuples']:>9,} tuples  {newest['latency_s']:>8.3f} s"
+    tuples = f"{newest['tuples']:,} tuples" if committed else ""
+    line += f"  {tuples:>16}  {newest['latency_s']:>8.3f} s"
     extra = [
         f"{len(attempts)} {name}"
         for attempts, name in ((transaction.failed, "failed"), (transaction.behind, "behind"))
         if attempts
     ]
     if is_committed and committed is None:
-        extra.append("without a record of the commit")
+        extra.append("its commit has no record")
     if transaction.failed:
         extra.append(_error_of(transaction.failed[-1]))
     return line + ("  " + ", ".join(extra) if extra else "")
@@ -231,7 +230,7 @@ def _history_line(transaction: Transaction, current: int) -> str:
 
 def _hole_line(first: int, last: int) -> str:
     txids = f"{first}" if first == last else f"{first}-{last}"
-    return f"  {txids:>8}  committed, without a record"
+    return f"  {txids:>8}  committed, but without records"
 
 
 def _error_of(record: Record) -> str:
@@ -253,10 +252,13 @@ def why_lines(
     """One transaction's story."""
     txid, committed, attempts = transaction.txid, transaction.committed, transaction.attempts
     newest = committed or attempts[-1]
+    tasks = [id for run in view.runs for id in run["tasks"]]
+    order = [*tasks, *(id for each in attempts for id in each["emitted"])]
     is_committed = txid < view.current
     lines = [f"transaction {txid} of {topology_id} {_outcome_text(transaction, is_committed)}"]
     lines.append(f"  it contained   {_content(newest)}")
-    lines += [line for attempt in attempts for line in _attempt_lines(attempt, with_tracebacks)]
+    for attempt in attempts:
+        lines += _attempt_lines(attempt, order, with_tracebacks)
     if committed is not None:
         stores = ", ".join(
             f"{name}: {count} store transaction{'' if count == 1 else 's'}"
@@ -274,27 +276,29 @@ def _outcome_text(transaction: Transaction, is_committed: bool) -> str:
     tried = f"{count} attempt{'' if count == 1 else 's'}"
     if committed is None:
         return (
-            f"is committed, without a record of the commit; {tried} before"
+            f"is committed, but its commit has no record ({tried} before)"
             if is_committed
-            else f"is not committed; {tried} ended"
+            else f"is not committed ({tried} ended)"
         )
     number = transaction.attempts.index(committed) + 1
     return f"committed at attempt {number} of {count}, {committed['at'].replace('T', ' ')}"
 
 
 def _content(record: Record) -> str:
-    tuples = f"{record['tuples']:,} tuples"
-    if "meta" not in record or record.get("meta_left_out"):
-        return f"{tuples}; the journal has no metadata of it"
-    meta = record["meta"]
+    tuples = [f"{record['tuples']:,} tuples"] if record["outcome"] == "committed" else []
+    meta = record.get("meta")
+    if meta is None:
+        return f"\n{_INDENT}".join([*tuples, "(the journal has no metadata)"])
     partitions = meta.get("partitions") if isinstance(meta, dict) else None
-    if isinstance(partitions, dict):
-        shown = [f"partition {partition}: {_cut(str(m))}" for partition, m in partitions.items()]
-        return f"\n{_INDENT}".join([tuples, *shown])
-    return f"{tuples}; metadata {_cut(str(meta))}"
+    shown = (
+        [f"partition {partition}: {_cut(str(each))}" for partition, each in partitions.items()]
+        if isinstance(partitions, dict)
+        else [f"metadata {_cut(str(meta))}"]
+    )
+    return f"\n{_INDENT}".join([*tuples, *shown])
 
 
-def _attempt_lines(record: Record, with_tracebacks: bool) -> list[str]:
+def _attempt_lines(record: Record, order: list[str], with_tracebacks: bool) -> list[str]:
     cause = record.get("cause", {})
     steps = ", ".join(f"{status} {length_s:.3f} s" for status, length_s in record["steps"].items())
     head = f"  {record['txid']}:{record['attempt']:<10} {record['outcome']:<9} {steps}"
@@ -303,7 +307,7 @@ def _attempt_lines(record: Record, with_tracebacks: bool) -> list[str]:
         lines[0] += f"; discarded with {record['because_of']}"
     if cause:
         lines.append(f"{_INDENT}{_place(cause)}{_error_of(record)}")
-    ids = {**record["emitted"], **record["executed"]}
+    ids = sorted(record["emitted"], key=order.index)
     counts = [
         f"{id} executed {record['executed'].get(id, 0):,}, emitted {record['emitted'].get(id, 0):,}"
         + (
@@ -327,9 +331,9 @@ def _place(cause: Mapping[str, Any]) -> str:
 
 def _nothing_about(txid: int, view: View) -> str:
     if txid >= view.current:
-        return f"no attempt of transaction {txid} has ended\n  The next transaction to commit is {view.current}: `txtopo status` shows open ones."
+        return f"transaction {txid} has no attempt that ended\n  Transaction {view.current} commits next. `txtopo status` shows open ones."
     return (
-        f"transaction {txid} is committed, but the journal has no record of it\n"
+        f"transaction {txid} is committed, but has no record in the journal\n"
         "  The journal begins later, or has a hole there: `txtopo history` shows both. Raise journal_bytes_max to keep more."
     )
 
@@ -337,10 +341,10 @@ def _nothing_about(txid: int, view: View) -> str:
 def _notes(journal: reader.Reader) -> list[str]:
     notes = []
     if journal.torn:
-        notes.append(f"{journal.torn} torn lines were skipped: a run was killed while it wrote")
+        notes.append(f"cut lines were skipped: {journal.torn}. A killed run leaves a cut line")
     if journal.other_versions:
         versions = ", ".join(sorted(journal.other_versions))
         notes.append(
-            f"lines of format {versions} were skipped: another version of txtopo wrote them"
+            f"lines in format {versions} were skipped: another txtopo version wrote these lines"
         )
     return notes

@@ -16,11 +16,11 @@ def status_of(opened: Opened, topology_id: str) -> dict[str, Any]:
 
     Keys: ``topology_id``, ``running``, ``current`` (the next txid to commit), ``committed`` (the
     last committed txid, 0 if none), ``generation``, ``epoch``, ``lease`` (the running
-    coordinator's, or None), ``ended`` (how the newest run ended, None while a run is alive, or if
-    the run could not tell), ``died`` (the newest run ended and could not tell how), ``paused`` (by
-    whom and when, or None), ``standbys`` (runs that wait for the topology), ``transactions`` (the
-    uncommitted transactions by txid: status and
-    sealing attempt). An unreadable record is shown as in ``administration.show``.
+    coordinator's, or None), ``ended`` (the newest run's end, None while a run is alive, and after a
+    death without a word), ``died`` (whether the newest run died without a word), ``paused`` (by whom
+    and when, or None), ``standbys`` (runs that wait for the topology), ``transactions`` (the
+    uncommitted transactions by txid: status and sealing attempt). An unreadable record is shown as
+    in ``administration.show``.
     """
     shown = administration.show(opened.store, topology_id)
     current, lease = shown["current"], opening.living(shown["lease"]) if opened.is_live else None
@@ -93,7 +93,7 @@ def status_text(status: dict[str, Any]) -> str:
 def _ended_text(status: dict[str, Any]) -> str:
     ended = status["ended"]
     if ended is None:
-        return ": the run died, and could not say how" if status["died"] else ""
+        return ": the run died without a word" if status["died"] else ""
     how = (
         "was aborted"
         if ended["exit_code"] is None
@@ -109,7 +109,7 @@ def _end_lines(status: dict[str, Any]) -> list[str]:
         story = f"txtopo history {id}"
         return [f"  to learn more, type: {story}"] if status["died"] else []
     lines = [
-        f"  that run      committed {ended['committed']}; {ended['failed']} attempts failed, {ended['behind']} were behind"
+        f"  its run       {ended['committed']} committed, {ended['failed']} attempts failed, {ended['behind']} attempts behind"
     ]
     if ended["error"] is not None:
         lines += [

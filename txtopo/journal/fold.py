@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from txtopo.journal.records import Record
 
 NOT_FAILED = frozenset({"committed", "behind", "abandoned", "outgrown"})
-"""Outcomes of attempts that did not fail."""
+"""Outcomes that are no failure."""
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class Transaction:
 
     @property
     def committed(self) -> Record | None:
-        """The record of the committed attempt."""
+        """The committed attempt's record."""
         return next((each for each in self.attempts if each["outcome"] == "committed"), None)
 
     @property
@@ -65,7 +65,7 @@ class View:
 
     @property
     def committed(self) -> int:
-        """How many transactions have a record of their commit."""
+        """How many transactions have a committed attempt's record."""
         return sum(each.committed is not None for each in self.transactions.values())
 
     @property
@@ -94,7 +94,7 @@ class View:
 def fold(
     records: Sequence[Record], generation: str | None = None, current: int | None = None
 ) -> View:
-    """The view of ``records``, which are in the order of the reader. ``generation`` and ``current``
+    """The view for ``records``, in the reader's order. ``generation`` and ``current``
     are ZooKeeper's, if known. Without a ``generation``, the newest counts."""
     begins = [record for record in records if record["kind"] == "began"]
     view = View(generation or (begins[-1]["generation"] if begins else None))

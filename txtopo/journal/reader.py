@@ -1,7 +1,7 @@
 """Reads a journal, the newest segments first, and no more than a question needs.
 
-Changes nothing, so a run may write meanwhile. Torn lines are skipped and counted. Lines in another
-version of the format are skipped, and their versions noted.
+Readers change nothing, and a run may write meanwhile. Torn lines are skipped and counted. Lines in
+other formats are skipped, and the formats are noted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Keep = Callable[[bytes], bool]
 
 
 class Reader:
-    """The journal in the directory ``path``. Records come in the order of the segments: first the
+    """The journal in the directory ``path``. Records come segment by segment: first the
     beginning of a run, then the run's attempts as they ended."""
 
     def __init__(self, path: Path) -> None:
@@ -34,7 +34,7 @@ class Reader:
         self.torn = 0
         """How many torn lines were met."""
         self.other_versions: set[str] = set()
-        """Other versions of the format that were met."""
+        """Other formats, by version."""
 
     @property
     def exists(self) -> bool:
@@ -42,8 +42,8 @@ class Reader:
         return bool(writer.segments(self._path))
 
     def extent(self, generation: str | None) -> tuple[int | None, int]:
-        """From which txid on the committed transactions of ``generation`` have records (``None``:
-        from none on), and the txid after the newest."""
+        """The first txid from which commits in ``generation`` have records (``None``: there is
+        none), and the txid after the newest commit."""
         first, current = None, 1
         for segment in writer.segments(self._path):
             with contextlib.suppress(FileNotFoundError):  # removed meanwhile

@@ -1,6 +1,6 @@
 """Defines a line of the journal: JSON in UTF-8, at most one line per attempt.
 
-A line's first field is ``v``, the version of this format. ``docs/watching.md`` lists all fields.
+A line's first field is ``v``, this format's version. ``docs/watching.md`` lists all fields.
 Fields may be added within a version.
 """
 
@@ -57,7 +57,7 @@ def encode(record: Mapping[str, Any]) -> bytes:
 def decode(line: bytes) -> Record:
     """The record in ``line``.
 
-    :raises OtherVersionError: another version of txtopo has written the line.
+    :raises OtherVersionError: another txtopo version has written the line.
     :raises ValueError: the line is torn.
     """
     record = json.loads(line)
@@ -90,7 +90,7 @@ def facts(
 def run_began(
     facts: Record, at: float, generation: str, epoch: int, current: int, is_resumed: bool
 ) -> Record:
-    """The record of a run's beginning, with its :func:`facts`."""
+    """The record for a run's beginning, with its :func:`facts`."""
     return {
         "kind": "began",
         "at": _time(at),
@@ -103,7 +103,7 @@ def run_began(
 
 
 def attempt(ended: EndedAttempt, at: float, fullness: Fullness) -> Record:
-    """The record of ``ended``, which ended at ``at``, in seconds since 1970."""
+    """The record for ``ended``. ``at`` is the time of the end, in seconds since 1970."""
     is_full = fullness == "full"
     record: Record = {
         "kind": "attempt",
@@ -130,7 +130,7 @@ def attempt(ended: EndedAttempt, at: float, fullness: Fullness) -> Record:
 
 
 def run_ended(error: BaseException | None, at: float, fullness: Fullness) -> Record:
-    """The record of a run's end."""
+    """The record for a run's end."""
     return {
         "kind": "ended",
         "at": _time(at),

@@ -153,7 +153,7 @@ class Writer:
         number = number_of(numbers[-1]) if numbers else 0
         for _ in range(_OPEN_TRIES_MAX):
             number += 1
-            with contextlib.suppress(FileExistsError):  # a coordinator that waits for its end
+            with contextlib.suppress(FileExistsError):  # another coordinator writes here
                 self._file = os.open(
                     self._path / f"{number:010d}{SUFFIX}",
                     os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC,
