@@ -6,16 +6,16 @@ ZooKeeper says which transactions are committed. The journal has their attempts.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from txtopo import errors
-from txtopo.command import options, output, show_state, whereabouts
+from txtopo.command import options, output, whereabouts
 from txtopo.engine import logged
 from txtopo.journal import fold, reader, recording
 from txtopo.journal.fold import Transaction, View
 from txtopo.journal.records import Record
-from txtopo.state import opening
+from txtopo.state import administration, opening
 
 LAST = 20
 """How many transactions ``history`` shows by default."""
@@ -72,49 +72,45 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
 
 
 def _history(parsed: argparse.Namespace) -> int:
-    journal, status = _opened(parsed)
-    if parsed.failed:
-        read = journal.failed(parsed.last)
-    elif parsed.first is not None:
-        read = journal.about(range(parsed.first, parsed.first + parsed.last))
-    else:
-        read = journal.recent(parsed.last)
-    view = _view(read, status)
-    first = 1 if parsed.first is None else parsed.first
+    journal, view, notes = _opened(parsed, _read)
+    first = parsed.first or 1
     txids = [
         txid
         for txid, each in sorted(view.transactions.items())
         if txid >= first and (each.failed or not parsed.failed)
     ]
-    shown = txids[: parsed.last] if parsed.first is not None else txids[-parsed.last :]
-    transactions = [view.transactions[txid] for txid in shown]
-    begins_at, current = journal.extent(view.generation)
-    view.current = max(view.current, current)
+    txids = txids[: parsed.last] if parsed.first is not None else txids[-parsed.last :]
+    transactions = [view.transactions[txid] for txid in txids]
+    begins_at = journal.extent(view.generation)[0]
     holes = []
     if not parsed.failed and begins_at is not None:
-        first = max(first, shown[0] if shown and parsed.first is None else 1, begins_at)
+        first = max(begins_at, parsed.first or (txids or [1])[0])
         holes = view.holes(first, first + parsed.last - 1 if parsed.first else view.current)
     if parsed.json:
-        output.print_json(
-            {
-                **_head(parsed, view, journal),
-                "begins_at": begins_at,
-                "transactions": [as_data(each, view.current) for each in transactions],
-                "holes": [list(hole) for hole in holes],
-                "runs": view.runs,
-            }
-        )
+        shown = {
+            "begins_at": begins_at,
+            "transactions": [as_data(each, view.current) for each in transactions],
+            "holes": [list(hole) for hole in holes],
+            "runs": view.runs,
+        }
+        output.print_json({**_head(parsed, view, journal), **shown})
     else:
         begins = "" if begins_at is None else f", the journal begins at {begins_at}"
         print(f"topology {parsed.topology}: the next transaction is {view.current}{begins}")
-        print("\n".join(history_lines(view, transactions, holes) + _notes(journal)))
+        print("\n".join(history_lines(view, transactions, holes) + notes))
     return 0
 
 
+def _read(journal: reader.Reader, parsed: argparse.Namespace) -> list[Record]:
+    if parsed.failed:
+        return journal.failed(parsed.last)
+    if parsed.first is not None:
+        return journal.about(range(parsed.first, parsed.first + parsed.last))
+    return journal.recent(parsed.last)
+
+
 def _why(parsed: argparse.Namespace) -> int:
-    journal, status = _opened(parsed)
-    view = _view(journal.about([parsed.txid]), status)
-    view.current = max(view.current, journal.extent(view.generation)[1])
+    journal, view, notes = _opened(parsed, lambda journal, parsed: journal.about([parsed.txid]))
     if parsed.txid not in view.transactions:
         raise errors.UsageError(_nothing_about(parsed.txid, view))
     transaction = view.transactions.pop(parsed.txid)
@@ -129,37 +125,47 @@ def _why(parsed: argparse.Namespace) -> int:
         output.print_json({**_head(parsed, view, journal), **story, "discarded_with_it": behind})
     else:
         lines = why_lines(parsed.topology, view, transaction, behind, parsed.tracebacks)
-        print("\n".join(lines + _notes(journal)))
+        print("\n".join(lines + notes))
     return 0
 
 
-def _opened(parsed: argparse.Namespace) -> tuple[reader.Reader, dict[str, Any] | None]:
-    """The journal, and the topology's status, or None if no state is stored."""
-    data_dir = whereabouts.data_dir(parsed)
-
-    def read(opened: opening.Opened | None) -> dict[str, Any] | None:
-        return None if opened is None else show_state.status_of(opened, parsed.topology)
-
-    status = whereabouts.look(parsed, read, with_data_dir=True)
-    path = recording.place(data_dir, parsed.topology)
+def _opened(
+    parsed: argparse.Namespace, read: Callable[[reader.Reader, argparse.Namespace], list[Record]]
+) -> tuple[reader.Reader, View, list[str]]:
+    """The journal, the view of what ``read`` finds there, and notes for people."""
+    path = recording.place(whereabouts.data_dir(parsed), parsed.topology)
     journal = reader.Reader(path)
     if not journal.exists:
         raise errors.UsageError(
             f"topology {parsed.topology!r} has no journal in {path}\n"
             "  Name the runs' data directory with `--data-dir DIR`, on the drivers' machine. With journal=off, runs keep no journal."
         )
-    return journal, status
 
+    def position(opened: opening.Opened | None) -> tuple[str | None, int | None]:
+        return (
+            (None, None)
+            if opened is None
+            else administration.position(opened.store, parsed.topology)
+        )
 
-def _view(read: list[Record], status: Mapping[str, Any] | None) -> View:
-    generation, current = (
-        (None, None) if status is None else (status["generation"], status["current"])
-    )
-    return fold.fold(
-        read,
-        generation if isinstance(generation, str) else None,
-        current if isinstance(current, int) else None,
-    )
+    notes = []
+    try:
+        generation, current = whereabouts.look(parsed, position, with_data_dir=True)
+    except errors.ZooKeeperUnavailableError as error:
+        generation, current = None, None
+        notes.append(
+            f"{logged.first_line(str(error))}. So the journal alone says what is committed"
+        )
+    view = fold.fold(read(journal, parsed), generation, current)
+    view.current = max(view.current, journal.extent(view.generation)[1])
+    if journal.torn:
+        notes.append(f"cut lines were skipped: {journal.torn}. A killed run leaves a cut line")
+    if journal.other_versions:
+        versions = ", ".join(sorted(journal.other_versions))
+        notes.append(
+            f"lines in format {versions} were skipped: another txtopo version wrote these lines"
+        )
+    return journal, view, notes
 
 
 # -- as data -------------------------------------------------------------------------------------
@@ -336,15 +342,3 @@ def _nothing_about(txid: int, view: View) -> str:
         f"transaction {txid} is committed, but has no record in the journal\n"
         "  The journal begins later, or has a hole there: `txtopo history` shows both. Raise journal_bytes_max to keep more."
     )
-
-
-def _notes(journal: reader.Reader) -> list[str]:
-    notes = []
-    if journal.torn:
-        notes.append(f"cut lines were skipped: {journal.torn}. A killed run leaves a cut line")
-    if journal.other_versions:
-        versions = ", ".join(sorted(journal.other_versions))
-        notes.append(
-            f"lines in format {versions} were skipped: another txtopo version wrote these lines"
-        )
-    return notes

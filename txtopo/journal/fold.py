@@ -78,18 +78,6 @@ class View:
         """How many attempts were discarded with failed ones of earlier transactions."""
         return sum(len(each.behind) for each in self.transactions.values())
 
-    @property
-    def components(self) -> dict[str, dict[str, int]]:
-        """By component, tuples in committed attempts: ``executed`` and ``emitted``."""
-        counts: dict[str, dict[str, int]] = {}
-        for each in self.transactions.values():
-            record = each.committed or {}
-            for kind in ("executed", "emitted"):
-                for id, count in record.get(kind, {}).items():
-                    own = counts.setdefault(id, {"executed": 0, "emitted": 0})
-                    own[kind] += count
-        return counts
-
 
 def fold(
     records: Sequence[Record], generation: str | None = None, current: int | None = None

@@ -96,6 +96,18 @@ def show(store: base.StateStore, topology_id: str) -> dict[str, Any]:
     return shown
 
 
+def position(store: base.StateStore, topology_id: str) -> tuple[str | None, int | None]:
+    """A topology's generation, and its next txid to commit. None where the state has no readable
+    record."""
+    paths = layout.Layout(topology_id)
+    generation = _field(store, paths.generation, records.GenerationRecord, "generation")
+    current = _field(store, paths.current, records.CurrentRecord, "current")
+    return (
+        generation if isinstance(generation, str) else None,
+        current if isinstance(current, int) else None,
+    )
+
+
 def reset(store: base.StateStore, topology_id: str) -> None:
     """Remove a topology's state in one multi: the next run begins at txid 1, in a new generation
     (R27).
