@@ -101,7 +101,10 @@ def check_attempts(attempts: list[Record]) -> None:
         for record in attempts
         if record["outcome"] in (*FAILED, "outgrown")
     }
-    for record in attempts:
+    for number, record in enumerate(attempts):
+        if record["outcome"] == "abandoned":
+            later = attempts[number:]
+            assert all(each["txid"] <= record["txid"] for each in later), "the run was stopping"
         attempt = TransactionAttempt(record["txid"], record["attempt"])
         assert newest.get(attempt.txid, TransactionAttempt(attempt.txid, -1)) < attempt
         newest[attempt.txid] = attempt

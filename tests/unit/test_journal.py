@@ -163,6 +163,32 @@ def test_a_disk_that_never_answers_does_not_hold_the_end_of_the_run(
     assert "the disk has not answered" in caplog.text
 
 
+def test_a_close_that_comes_at_the_end_of_a_pause_ends_the_thread(tmp_path: Path) -> None:
+    class Late(threading.Event):
+        """Is set just after the thread has looked."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            was_set = self.is_set()
+            self.set()
+            closing._wake.set()
+            return was_set
+
+    closing = writer.Writer("words", tmp_path, MIB, head())
+    closing._closing = Late()
+    closing.put(functools.partial(attempt, 1))
+    closing._thread.join(patience.PATIENCE_S)
+    assert not closing._thread.is_alive()
+    assert len(lines(tmp_path)) == 2
+
+
+def test_an_error_that_cannot_be_shown_is_named() -> None:
+    class Broken(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    assert records.text_of(Broken()) == "Broken"
+
+
 # -- reading -------------------------------------------------------------------------------------
 
 

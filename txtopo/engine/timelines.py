@@ -69,11 +69,12 @@ class Timelines:
                 (status, end - begin) for (status, begin), end in zip(begins, ends, strict=True)
             ),
             tasks=work.task_counts,
-            executed=work.counts.executed,
-            emitted=work.counts.emitted,
-            widest=work.counts.widest,
-            busy_s=work.busy_s,
-            stores=work.stores,
+            # Copies: a job of a discarded attempt may still end, and count.
+            executed=dict(work.counts.executed),
+            emitted=dict(work.counts.emitted),
+            widest=dict(work.counts.widest),
+            busy_s=dict(work.busy_s),
+            stores=dict(work.stores),
             metadata=_metadata_of(work),
         )
 

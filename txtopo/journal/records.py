@@ -135,10 +135,18 @@ def run_ended(error: BaseException | None, at: float, fullness: Fullness) -> Rec
         "kind": "ended",
         "at": _time(at),
         "exit_code": 0 if error is None else errors.exit_code_of(error),
-        "error": None
-        if error is None
-        else shown(f"{error}" if fullness == "full" else type(error).__name__),
+        "error": text_of(error) if error is None or fullness == "full" else type(error).__name__,
     }
+
+
+def text_of(error: BaseException | None) -> str | None:
+    """The text of ``error`` as it may be kept, also if its class cannot show it."""
+    if error is None:
+        return None
+    try:
+        return shown(str(error) or type(error).__name__)
+    except Exception:
+        return type(error).__name__
 
 
 def shown(text: str) -> str:

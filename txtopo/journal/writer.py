@@ -46,7 +46,7 @@ class Writer:
         self._segment_max = bytes_max // SEGMENTS
         self._bytes_max = bytes_max
         self._waiting: deque[Callable[[], records.Record]] = deque()
-        self._dropped = 0
+        self._dropped = self._dropped_and_told = 0
         self._wake, self._closing = threading.Event(), threading.Event()
         self._has_ended = False
         self._file: int | None = None
@@ -88,8 +88,9 @@ class Writer:
             is_last = False
             while not is_last:
                 self._wake.wait()
-                is_last = self._closing.wait(PAUSE_S)
+                # In this order: a call of close() during the pause wakes the thread once more.
                 self._wake.clear()
+                is_last = self._closing.wait(PAUSE_S)
                 self._write_waiting()
         except BaseException as error:
             self._lose(error)
@@ -123,9 +124,11 @@ class Writer:
                 lines, size = [], 0
             lines.append(line)
             size += len(line)
-        dropped, self._dropped = self._dropped, 0
-        if dropped:
-            lines.append(records.encode({"kind": "dropped", "records": dropped}))
+        dropped = self._dropped
+        if dropped > self._dropped_and_told:
+            count = dropped - self._dropped_and_told
+            lines.append(records.encode({"kind": "dropped", "records": count}))
+            self._dropped_and_told = dropped
         self._write(lines)
 
     def _write(self, lines: list[bytes]) -> None:
@@ -143,14 +146,17 @@ class Writer:
             os.close(self._file)
             self._file = None
         make_private(self._path)
-        numbers = segments(self._path)
-        sizes = {path: path.stat().st_size for path in numbers}
-        for path in numbers:
+        paths = segments(self._path)
+        sizes = {}
+        for path in paths:
+            with contextlib.suppress(FileNotFoundError):  # another coordinator writes here
+                sizes[path] = path.stat().st_size
+        for path in [*sizes]:
             if sum(sizes.values()) + self._segment_max <= self._bytes_max:
                 break
             path.unlink(missing_ok=True)
             del sizes[path]
-        number = number_of(numbers[-1]) if numbers else 0
+        number = int(paths[-1].name.removesuffix(SUFFIX)) if paths else 0
         for _ in range(_OPEN_TRIES_MAX):
             number += 1
             with contextlib.suppress(FileExistsError):  # another coordinator writes here
@@ -190,8 +196,3 @@ def segments(path: Path) -> list[Path]:
     except FileNotFoundError:
         return []
     return sorted(path / name for name in names if name.endswith(SUFFIX) and name[:10].isdecimal())
-
-
-def number_of(segment: Path) -> int:
-    """The number in a segment's name."""
-    return int(segment.name.removesuffix(SUFFIX))

@@ -271,7 +271,7 @@ class TopologyRun:
         return End(
             datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             code,
-            None if error is None else records.shown(str(error) or type(error).__name__),
+            records.text_of(error),
             None if self._recording is None else str(self._recording.data_dir),
             status.committed,
             status.failed,
