@@ -26,8 +26,10 @@ class Timelines:
     def note(self, active: Active, now_s: float) -> None:
         """Note new statuses, and forget attempts that are not ``active`` any more."""
         for txid, attempt_id, status in active:
-            begins = self._begins.setdefault((txid, attempt_id), {})
-            if status not in begins:
+            begins = self._begins.get((txid, attempt_id))
+            if begins is None:
+                self._begins[txid, attempt_id] = {status: now_s}
+            elif status not in begins:
                 begins[status] = now_s
         if len(self._begins) > len(active):
             live = {(txid, attempt_id) for txid, attempt_id, _ in active}

@@ -114,19 +114,23 @@ def attempt(ended: EndedAttempt, at: float, fullness: Fullness) -> Record:
         "latency_s": round(ended.latency_s, 6),
         "steps": {status: round(length_s, 6) for status, length_s in ended.steps},
         "tuples": ended.tuples,
-        "executed": dict(ended.executed),
-        "emitted": dict(ended.emitted),
+        "executed": ended.executed,
+        "emitted": ended.emitted,
     }
-    optional: Record = {
-        "opened_at": None if ended.opened_at is None else _text(ended.opened_at),
-        "because_of": ended.because_of and str(ended.because_of),
-        "cause": ended.failure and _cause(ended.failure, is_full),
-        "widest": {id: list(task) for id, task in ended.widest.items()},
-        "busy_s": {phase: round(busy_s, 6) for phase, busy_s in ended.busy_s.items()},
-        "stores": dict(ended.stores),
-        "meta": ended.metadata if is_full else None,
-    }
-    return record | {name: value for name, value in optional.items() if value}
+    if ended.opened_at is not None:
+        record["opened_at"] = _text(ended.opened_at)
+    if ended.because_of is not None:
+        record["because_of"] = str(ended.because_of)
+    if ended.failure is not None:
+        record["cause"] = _cause(ended.failure, is_full)
+    for name in ("widest", "stores"):
+        if value := getattr(ended, name):
+            record[name] = value
+    if ended.busy_s:
+        record["busy_s"] = {phase: round(busy_s, 6) for phase, busy_s in ended.busy_s.items()}
+    if is_full and ended.metadata is not None:
+        record["meta"] = ended.metadata
+    return record
 
 
 def run_ended(error: BaseException | None, at: float, fullness: Fullness) -> Record:
