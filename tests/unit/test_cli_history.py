@@ -175,7 +175,7 @@ def test_what_the_journal_does_not_have_is_said_with_a_cure(
     assert "Name the runs' data directory" in refused
     segment, _ = writer.segments(recording.place(data_dir, "words"))
     segment.write_bytes(segment.read_bytes().replace(b'"v":1', b'"v":2'))
-    assert "lines in format 2 were skipped: another txtopo version wrote these lines" in said(
+    assert "lines in format 2 were skipped: a different txtopo version has written them" in said(
         capsys, "history", "words", *asked
     )
     refused = said(capsys, "why", "words", "2", *asked, code=2)

@@ -65,7 +65,7 @@ examples:
   txtopo validate words.py --master yarn     check whether the topology can count exactly once there
   txtopo test words.py --seeds 500           check the results under simulated failures
   txtopo status                              list the topologies, and their progress
-  txtopo why word-count 17                   tell what transaction 17 contained, and what failed it
+  txtopo why word-count 17                   show batch, attempts and errors of transaction 17
   txtopo state reset word-count              show the steps to begin with the first batch again
 """
 

@@ -154,7 +154,7 @@ def _opened(
     except errors.ZooKeeperUnavailableError as error:
         generation, current = None, None
         notes.append(
-            f"{logged.first_line(str(error))}. So the journal alone says what is committed"
+            f"{logged.first_line(str(error))}. The commits shown are the ones in the journal"
         )
     view = fold.fold(read(journal, parsed), generation, current)
     view.current = max(view.current, journal.extent(view.generation)[1])
@@ -163,7 +163,7 @@ def _opened(
     if journal.other_versions:
         versions = ", ".join(sorted(journal.other_versions))
         notes.append(
-            f"lines in format {versions} were skipped: another txtopo version wrote these lines"
+            f"lines in format {versions} were skipped: a different txtopo version has written them"
         )
     return journal, view, notes
 
