@@ -171,3 +171,9 @@ def test_text_without_a_secret_is_shown_unchanged(text: str) -> None:
 def test_a_secret_beside_an_at_sign_that_is_none_is_hidden(text: str) -> None:
     assert MARK not in redaction.redacted(text)
     assert MARK not in redaction.redacted({"user": [text]})["user"][0]
+
+
+def test_a_long_word_is_looked_at_once() -> None:
+    """A search from each of its letters would outlast the test's patience."""
+    word = "x" * 1_000_000
+    assert redaction.redacted(word) == word
