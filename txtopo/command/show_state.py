@@ -116,8 +116,9 @@ def _end_lines(status: dict[str, Any]) -> list[str]:
             f"  {'its error' if not number else '':<13} {line}"
             for number, line in enumerate(ended["error"].splitlines()[:_ERROR_LINES_MAX])
         ]
-        place = "" if ended["data_dir"] is None else f" --data-dir {shlex.quote(ended['data_dir'])}"
-        lines.append(f"  to learn more, type: txtopo why {id} {plain(status['current'])}{place}")
+    if ended["failed"] and ended["data_dir"] is not None:
+        place = f"--data-dir {shlex.quote(ended['data_dir'])}"
+        lines.append(f"  to learn more, type: txtopo why {id} {plain(status['current'])} {place}")
     return lines
 
 
