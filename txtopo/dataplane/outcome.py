@@ -205,7 +205,7 @@ class Tally:
 
     def __reduce__(self) -> tuple[Any, ...]:
         counts = (self.executed, self.emitted, self.metadata, self.partition_counts)
-        return Tally, (*counts, self.stores, self.busy_s)
+        return Tally, (*counts, self.stores, self.busy_s, self.widest)
 
     def add(self, other: Tally) -> None:
         """Add the counts and metadata from other tasks."""

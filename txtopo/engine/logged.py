@@ -36,6 +36,7 @@ class LogLines(Observer):
     def attempt_ended(self, ended: EndedAttempt) -> None:
         failure = ended.failure
         if failure is not None:
+            attempt = ended.attempt
             context = {"txid": str(attempt.txid), "attempt": str(attempt.attempt_id)}
             # User code did not fail: a worker died, or a job took too long.
             level = logging.WARNING if failure.kind in ("crash", "timeout") else logging.INFO
@@ -43,7 +44,7 @@ class LogLines(Observer):
                 level,
                 "topology %r replays txid %d: %s",
                 self._id,
-                ended.attempt.txid,
+                attempt.txid,
                 first_line(failure.text),
                 extra={"context": {"topology": self._id, **context}},
             )
