@@ -43,18 +43,23 @@ def _rate(stage: Stage) -> Measured:
 
 
 def _tuples(stage: Stage) -> Measured:
-    batches, rounds = stage.pick(8, 3), stage.pick(5, 1)
+    batches, rounds, warm = stage.pick(16, 3), stage.pick(9, 1), stage.pick(2, 1)
     lines = stage.pick(200_000, 20_000)
     written = rows.write_batches(stage.directory / "rows", batches, lines, 2)
     runs = stage.start("txtopo_runs:Files")
     blocks = {
         journal: partial(
-            runs.block, batches=written, shape="words", pending=2, more={"journal": journal}
+            runs.block,
+            batches=written,
+            shape="words",
+            pending=2,
+            warm=warm,
+            more={"journal": journal},
         )
         for journal in (ON, OFF)
     }
     rates = {
-        name: [batches * lines / seconds for seconds in values(samples, "seconds")]
+        name: [(batches - warm) * lines / seconds for seconds in values(samples, "seconds")]
         for name, samples in interleaved(blocks, rounds).items()
     }
     return Measured(

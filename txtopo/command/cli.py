@@ -223,8 +223,8 @@ def _parser() -> argparse.ArgumentParser:
     whereabouts.add_options(status)
     status.set_defaults(do=_status)
 
-    history.add(commands)
     request_commands.add(commands)
+    history.add(commands)
 
     resetting = commands.add_parser(
         "reset",
