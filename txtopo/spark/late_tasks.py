@@ -16,9 +16,11 @@ removed. The run's directory and the files go when the run ends.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import faulthandler
 import math
 import os
+import resource
 import sys
 import threading
 import time
@@ -42,6 +44,8 @@ _PRINTED_MAX = 3
 _FRAMES_MAX = 100
 _STACKS_MAX = 4
 _STDERR = 2
+_M_ARENA_MAX = -8
+"""``mallopt``'s number for the bound on such reserves."""
 _HOOKS: dict[CodeType, str] = {
     BoltTask.execute_all.__code__: "execute",
     **{
@@ -78,6 +82,7 @@ class Watch:
         if _watcher is None or not _watcher.is_alive() or self.timeout_s < _watcher.timeout_s:
             _watcher = Watcher(self.timeout_s)
             _watcher.try_look()  # before any C code can keep the lock
+            _spare_addresses()
             with contextlib.suppress(RuntimeError):  # no thread is left: the next task tries again
                 _watcher.start()
         _watcher.task = self
@@ -166,6 +171,14 @@ class Watcher(threading.Thread):
 
 
 _watcher: Watcher | None = None
+
+
+def _spare_addresses() -> None:
+    """Let a new thread take memory where the others do. GNU's C library would reserve 64 MiB of
+    addresses for the thread, and ``spark.executor.pyspark.memory`` bounds them."""
+    if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+        with contextlib.suppress(AttributeError):  # another C library
+            ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 def _heading(run: Run, job: str) -> str:
