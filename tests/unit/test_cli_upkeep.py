@@ -136,7 +136,7 @@ def test_the_status_of_a_failed_run_says_how_it_ended_and_where_its_journal_is(
     assert show_state.status_text(status).splitlines()[3:-1] == [
         "  coordinator   not running: run 'words-run', pid 11 on alpha.example, ended with exit code 3 at 2024-05-01T12:00:00+00:00",
         f"  generation    {stored.state.generation}, epoch 1",
-        "  its run       2 committed, 2 attempts failed, 5 attempts behind",
+        "  its run       2 transactions committed; attempts: 2 failed, 5 behind",
         "  its error     transaction 3 failed 2 times, which is max_attempts",
         "                  Mend the cause",
         "  to learn more, type: txtopo why words 3 --data-dir '/data of words'",

@@ -318,5 +318,9 @@ def test_a_lean_journal_has_no_text_from_user_code_and_no_metadata() -> None:
     assert records.run_ended(ValueError("row 7"), AT, "lean")["error"] == "ValueError"
 
 
+def test_a_terminal_that_shows_an_error_obeys_nothing_in_it() -> None:
+    assert records.shown("first\n\x1b[2Jsecond\x07") == "first\n\\x1b[2Jsecond\\x07"
+
+
 def test_a_long_error_is_cut(tmp_path: Path) -> None:
     assert len(records.shown("x" * 100_000)) == records.TEXT_MAX

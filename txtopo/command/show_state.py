@@ -109,7 +109,7 @@ def _end_lines(status: dict[str, Any]) -> list[str]:
         story = f"txtopo history {id}"
         return [f"  to learn more, type: {story}"] if status["died"] else []
     lines = [
-        f"  its run       {ended['committed']} committed, {ended['failed']} attempts failed, {ended['behind']} attempts behind"
+        f"  its run       {ended['committed']} transactions committed; attempts: {ended['failed']} failed, {ended['behind']} behind"
     ]
     if ended["error"] is not None:
         lines += [

@@ -462,8 +462,9 @@ class Exporting:
 
 def _shown(error: Exception) -> str:
     """An exporter's error as it may be stored and shown: without passwords and control characters."""
-    text = redaction.redacted(f"{type(error).__name__}: {error}")[:ERROR_CHARACTERS]
-    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+    return redaction.printable(
+        redaction.redacted(f"{type(error).__name__}: {error}")[:ERROR_CHARACTERS]
+    )
 
 
 def _is_recorded(row: stamps.Row, recorded: stamps.Recorded) -> bool:

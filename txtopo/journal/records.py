@@ -154,9 +154,9 @@ def text_of(error: BaseException | None) -> str | None:
 
 
 def shown(text: str) -> str:
-    """``text`` as it may be kept: without secrets, and with a bound."""
+    """``text`` as it may be kept: without secrets and control characters, and with a bound."""
     # A secret at the cut is whole when it is looked for.
-    redacted = str(redaction.redacted(text[: TEXT_MAX + _SECRET_MAX]))
+    redacted = redaction.printable(str(redaction.redacted(text[: TEXT_MAX + _SECRET_MAX])))
     return redacted if len(redacted) <= TEXT_MAX else redacted[: TEXT_MAX - 2] + " …"
 
 

@@ -35,6 +35,11 @@ _NAMED = re.compile(
 ``"name": "value"``. A name is tried from its first letter only: a long word takes no long time."""
 
 
+def printable(text: str) -> str:
+    """``text`` without control characters, which could command a terminal. Lines remain."""
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
 def is_secret(key: str) -> bool:
     """Whether the value of ``key`` is always hidden, judged by the name: password, token, api_key,
     …, but not password_file."""
