@@ -18,8 +18,11 @@ from txtopo import Config, TransactionAttempt
 from txtopo.dataplane.outcome import Failure
 from txtopo.engine.attempts import AttemptFailedError
 from txtopo.engine.observer import EndedAttempt
-from txtopo.journal import fold, reader, recording, records, writer
+from txtopo.engine.status import RunStatus
+from txtopo.journal import fold, live, reader, recording, records, writer
 from txtopo.journal.records import Record
+from txtopo.topology.graph import Component, Subscription, TopologyGraph
+from txtopo.topology.grouping import Grouping
 
 MIB = 1024 * 1024
 AT = 1_790_000_000.0
@@ -284,21 +287,47 @@ def test_no_line_shows_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (tmp_path / "password").write_text(SECRET)
     monkeypatch.setenv("TXTOPO_ZOOKEEPER_PASSWORD", SECRET)
     master = f"spark://name:{SECRET}@host:7077"
-    facts = records.facts("words", "words", conf, master, {"count": 1})
+    facts = records.facts(TopologyGraph("words", {}), "words", conf, master)
     text = f"OperationalError: postgresql://name:{SECRET}@host/db, password={SECRET}"
     failure = Failure(
         "error", "count", 0, TransactionAttempt(1, 0), "commit", "execute", text, f"  {text}\n"
     )
     failed = AttemptFailedError("fatal", text, failure=failure)
+    moment = live.Moment(RunStatus("words", "words", last_error=text), AT, False, 0)
     for fullness in get_args(records.Fullness):
-        kept = recording.Recording("words", tmp_path / fullness, MIB, fullness, facts)
+        place = tmp_path / fullness
+        kept = recording.Recording("words", place, MIB, fullness, facts, lambda: moment)
         kept.began("first", 1, 1, is_resumed=False)
         ended = EndedAttempt(TransactionAttempt(1, 0), "fatal", failed)
         kept.attempt_ended(ended)
         kept.ended(RuntimeError(text))
         written = lines(tmp_path / fullness / "journal" / "words")
         assert len(written) == 3
-        assert SECRET.encode() not in b"".join(written)
+        present = (place / "journal" / "words" / live.NAME).read_bytes()
+        assert b"last_error" in present
+        assert SECRET.encode() not in b"".join([*written, present])
+
+
+def test_a_runs_beginning_has_its_plan() -> None:
+    feed = Subscription("lines", "default", Grouping("fields", ("word",)))
+    graph = TopologyGraph(
+        "words",
+        {
+            "lines": Component("lines", "spout", 2, b"", {}, committer=True),
+            "count": Component("count", "batch", 3, b"", {}, (feed,), committer=True),
+            "rest": Component("rest", "basic", 1, b"", {}),
+        },
+    )
+    assert records.facts(graph, "words", Config(), "local[2]")["plan"]["components"] == [
+        {"id": "lines", "kind": "spout", "tasks": 2, "inputs": []},
+        {
+            "id": "count",
+            "kind": "committer",
+            "tasks": 3,
+            "inputs": [{"from": "lines", "grouping": "fields(word)"}],
+        },
+        {"id": "rest", "kind": "bolt", "tasks": 1, "inputs": []},
+    ]
 
 
 def test_a_lean_journal_has_no_text_from_user_code_and_no_metadata() -> None:

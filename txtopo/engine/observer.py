@@ -65,6 +65,8 @@ class EndedAttempt:
     """By phase, how long tasks were at work, all together."""
     stores: Mapping[str, int] = field(default_factory=dict)
     """By ``component/store`` name, how many store transactions were committed."""
+    counters: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By component, the sums that its code has counted, by name."""
     metadata: Any = None
     """The batch's metadata, as ZooKeeper keeps it."""
 

@@ -35,6 +35,13 @@ class Timelines:
             live = {(txid, attempt_id) for txid, attempt_id, _ in active}
             self._begins = {key: self._begins[key] for key in self._begins if key in live}
 
+    def so_far(self, now_s: float) -> list[tuple[int, int, dict[str, float]]]:
+        """(txid, attempt id, seconds by status until now) for every live attempt, ascending."""
+        return [
+            (*key, {status: round(length_s, 3) for status, length_s in _lengths(begins, now_s)})
+            for key, begins in sorted(self._begins.items())
+        ]
+
     def ended(
         self,
         work: Attempt,
@@ -47,8 +54,7 @@ class Timelines:
         """Describe ``work``, whose attempt has just ended. ``failing`` is the attempt whose failure
         ended this attempt, perhaps itself."""
         attempt, failure = work.attempt, work.failure
-        begins = [*self._begins.get((attempt.txid, attempt.attempt_id), {}).items()]
-        ends = [begin for _, begin in begins[1:]] + [now_s]
+        begins = self._begins.get((attempt.txid, attempt.attempt_id), {})
         is_behind = failing is not None and failing != attempt and failure is None
         return EndedAttempt(
             attempt,
@@ -67,9 +73,7 @@ class Timelines:
             tuples=work.tuples,
             latency_s=now_s - work.opened_at,
             opened_at=work.batch_opened_at,
-            steps=tuple(
-                (status, end - begin) for (status, begin), end in zip(begins, ends, strict=True)
-            ),
+            steps=_lengths(begins, now_s),
             tasks=work.task_counts,
             # Copies: a job of a discarded attempt may still end, and count.
             executed=dict(work.counts.executed),
@@ -79,6 +83,14 @@ class Timelines:
             stores=dict(work.stores),
             metadata=_metadata_of(work),
         )
+
+
+def _lengths(begins: dict[str, float], now_s: float) -> tuple[tuple[str, float], ...]:
+    """How long each status lasted, the last one until ``now_s``."""
+    ends = [*[*begins.values()][1:], now_s]
+    return tuple(
+        (status, end - begin) for (status, begin), end in zip(begins.items(), ends, strict=False)
+    )
 
 
 def _metadata_of(work: Attempt) -> Any:

@@ -19,7 +19,7 @@ commits, no later one by more than this has begun."""
 
 _TXID = re.compile(rb'"txid":(\d+)')
 _BECAUSE_OF = re.compile(rb'"because_of":"(\d+)')
-_COMMITTED = re.compile(rb'"txid":(\d+),"attempt":\d+,"outcome":"committed"')
+COMMITTED = re.compile(rb'"txid":(\d+),"attempt":(\d+),"outcome":"committed"')
 _IS_COMMITTED = b'"outcome":"committed"'
 
 Keep = Callable[[bytes], bool]
@@ -51,8 +51,8 @@ class Reader:
                 heads = self._decoded(data.partition(b"\n")[0])
                 if not heads or heads[0].get("generation") != generation:
                     continue
-                oldest = _COMMITTED.search(data)
-                newest = _COMMITTED.search(data, data.rfind(b"\n", 0, data.rfind(_IS_COMMITTED)))
+                oldest = COMMITTED.search(data)
+                newest = COMMITTED.search(data, data.rfind(b"\n", 0, data.rfind(_IS_COMMITTED)))
                 begins_at = heads[0]["current"]
                 if heads[0].get("continued"):
                     begins_at = None if oldest is None else int(oldest[1])
@@ -108,7 +108,7 @@ class Reader:
             for line in reversed(lines):
                 if keep(line):
                     backwards += self._decoded(line)
-                committed = _COMMITTED.search(line)
+                committed = COMMITTED.search(line)
                 if committed is not None and int(committed[1]) + WINDOW_MAX < lowest():
                     goes_on = False
                     break

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from txtopo.engine.observer import EndedAttempt, Observer
-from txtopo.journal import records, writer
+from txtopo.journal import live, records, writer
 from txtopo.state import layout
 
 FOLDER = "journal"
@@ -23,7 +24,8 @@ def place(data_dir: Path, topology_id: str) -> Path:
 
 
 class Recording(Observer):
-    """Writes a run's journal below ``data_dir``. ``facts`` come from ``records.facts``."""
+    """Writes a run's journal below ``data_dir``. ``facts`` come from ``records.facts``. ``look``
+    gives the run's present moment, from any thread."""
 
     def __init__(
         self,
@@ -32,8 +34,9 @@ class Recording(Observer):
         bytes_max: int,
         fullness: records.Fullness,
         facts: records.Record,
+        look: Callable[[], live.Moment],
     ) -> None:
-        self._topology_id, self._facts = topology_id, facts
+        self._topology_id, self._facts, self._look = topology_id, facts, look
         self.data_dir = data_dir.absolute()
         self._path = place(self.data_dir, topology_id)
         self._bytes_max, self._fullness = bytes_max, fullness
@@ -41,11 +44,20 @@ class Recording(Observer):
 
     def began(self, generation: str, epoch: int, current: int, is_resumed: bool) -> None:
         head = records.run_began(self._facts, time.time(), generation, epoch, current, is_resumed)
-        self._writer = writer.Writer(self._topology_id, self._path, self._bytes_max, head)
+        self._live = live.Live(self._path, head, self._look, self._fullness)
+        self._writer = writer.Writer(
+            self._topology_id, self._path, self._bytes_max, head, self._live.write
+        )
 
     def attempt_ended(self, ended: EndedAttempt) -> None:
         if self._writer is not None:
-            self._writer.put(functools.partial(records.attempt, ended, time.time(), self._fullness))
+            self._writer.put(functools.partial(self._record, ended, time.time()))
+
+    def _record(self, ended: EndedAttempt, at: float) -> records.Record:
+        """On the writer's thread."""
+        record = records.attempt(ended, at, self._fullness)
+        self._live.add(ended, record["at"])
+        return record
 
     def committed(self, ended: EndedAttempt) -> None:
         self.attempt_ended(ended)

@@ -17,7 +17,9 @@ from typing import Any, Literal
 from txtopo import config, errors
 from txtopo.engine.attempts import AttemptFailedError
 from txtopo.engine.observer import EndedAttempt
+from txtopo.state import liveness
 from txtopo.topology import redaction
+from txtopo.topology.graph import Component, TopologyGraph
 from txtopo.version import VERSION
 
 FORMAT = 1
@@ -68,22 +70,32 @@ def decode(line: bytes) -> Record:
     return record
 
 
-def facts(
-    topology_id: str, name: str, conf: config.Config, master: str, tasks: Mapping[str, int]
-) -> Record:
+def facts(graph: TopologyGraph, name: str, conf: config.Config, master: str) -> Record:
     """The facts about a run that are known before it begins. Your own settings are left out: bolts
     may keep secrets there under any name."""
     settings = conf.model_dump(mode="json", exclude_unset=True, exclude={"user"})
     return {
-        "topology_id": topology_id,
+        "topology_id": graph.id,
         "name": name,
         "host": socket.gethostname(),
         "pid": os.getpid(),
+        "started": liveness.process_identity(),
         "txtopo": VERSION,
         "python": platform.python_version(),
         "master": redaction.redacted(master),
         "settings": redaction.redacted(settings),
-        "tasks": dict(tasks),
+        "tasks": graph.task_counts,
+        "plan": {"components": [_component(each) for each in graph.components.values()]},
+    }
+
+
+def _component(component: Component) -> Record:
+    is_spout, inputs = component.kind == "spout", component.inputs
+    return {
+        "id": component.id,
+        "kind": "spout" if is_spout else "committer" if component.committer else "bolt",
+        "tasks": component.parallelism,
+        "inputs": [{"from": each.source, "grouping": str(each.grouping)} for each in inputs],
     }
 
 
@@ -93,7 +105,7 @@ def run_began(
     """The record for a run's beginning, with its :func:`facts`."""
     return {
         "kind": "began",
-        "at": _time(at),
+        "at": time_of(at),
         "generation": generation,
         "epoch": epoch,
         "current": current,
@@ -107,7 +119,7 @@ def attempt(ended: EndedAttempt, at: float, fullness: Fullness) -> Record:
     is_full = fullness == "full"
     record: Record = {
         "kind": "attempt",
-        "at": _time(at),
+        "at": time_of(at),
         "txid": ended.attempt.txid,
         "attempt": ended.attempt.attempt_id,
         "outcome": ended.outcome,
@@ -118,7 +130,7 @@ def attempt(ended: EndedAttempt, at: float, fullness: Fullness) -> Record:
         "emitted": ended.emitted,
     }
     if ended.opened_at is not None:
-        record["opened_at"] = _text(ended.opened_at)
+        record["opened_at"] = iso(ended.opened_at)
     if ended.because_of is not None:
         record["because_of"] = str(ended.because_of)
     if ended.failure is not None:
@@ -137,7 +149,7 @@ def run_ended(error: BaseException | None, at: float, fullness: Fullness) -> Rec
     """The record for a run's end."""
     return {
         "kind": "ended",
-        "at": _time(at),
+        "at": time_of(at),
         "exit_code": 0 if error is None else errors.exit_code_of(error),
         "error": text_of(error) if error is None or fullness == "full" else type(error).__name__,
     }
@@ -174,10 +186,11 @@ def _cause(failed: AttemptFailedError, is_full: bool) -> Record:
     }
 
 
-def _time(at: float) -> str:
-    return _text(datetime.datetime.fromtimestamp(at, datetime.UTC))
+def time_of(at: float) -> str:
+    """``at``, in seconds since 1970, as ISO 8601 in UTC."""
+    return iso(datetime.datetime.fromtimestamp(at, datetime.UTC))
 
 
-def _text(time: datetime.datetime) -> str:
+def iso(time: datetime.datetime) -> str:
     """``time``, which is in UTC, as ISO 8601."""
     return time.isoformat(timespec="milliseconds")[:-6] + "Z"

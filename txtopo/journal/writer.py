@@ -23,6 +23,9 @@ from txtopo.journal import records
 PAUSE_S = 0.05
 """How long records are gathered for one write."""
 
+IDLE_S = 0.2
+"""How long the thread sleeps if there is no record."""
+
 WAITING_MAX = 1000
 """How many records may wait for the disk. Further ones are dropped, and counted in the journal."""
 
@@ -39,10 +42,19 @@ _OPEN_TRIES_MAX = 100
 
 class Writer:
     """The journal of one run, in ``path``, with at most ``bytes_max`` bytes. ``head`` is the first
-    record in every segment."""
+    record in every segment. ``between`` is called between writes, at least every ``IDLE_S``, with
+    the number of dropped records, and whether that is the last call."""
 
-    def __init__(self, topology_id: str, path: Path, bytes_max: int, head: records.Record) -> None:
+    def __init__(
+        self,
+        topology_id: str,
+        path: Path,
+        bytes_max: int,
+        head: records.Record,
+        between: Callable[[int, bool], None] = lambda dropped, is_last: None,
+    ) -> None:
         self._topology_id, self._path, self._head = topology_id, path, head
+        self._between = between
         self._segment_max = bytes_max // SEGMENTS
         self._bytes_max = bytes_max
         self._waiting: deque[Callable[[], records.Record]] = deque()
@@ -85,13 +97,15 @@ class Writer:
     def _run(self) -> None:
         try:
             self._open()
+            self._between(0, False)
             is_last = False
             while not is_last:
-                self._wake.wait()
+                self._wake.wait(IDLE_S)
                 # In this order: a call of close() during the pause wakes the thread once more.
                 self._wake.clear()
                 is_last = self._closing.wait(PAUSE_S)
                 self._write_waiting()
+                self._between(self._dropped, is_last)
         except BaseException as error:
             self._lose(error)
         finally:

@@ -27,6 +27,7 @@ from txtopo.engine.status import RunStatus, StatusBoard
 from txtopo.exports import Exporter, ExportQueue
 from txtopo.exports.exporting import Exporting
 from txtopo.journal import records
+from txtopo.journal.live import Moment
 from txtopo.journal.recording import Recording
 from txtopo.runtime import progress
 from txtopo.runtime.export import Export, SharedVisibility
@@ -106,9 +107,9 @@ class TopologyRun:
         self._observers: list[observer.Observer] = [self._board, log_lines]
         self._recording: Recording | None = None
         if data_dir is not None and conf.journal != "off":
-            facts = records.facts(graph.id, name, conf, str(context.master), graph.task_counts)
+            facts = records.facts(graph, name, conf, str(context.master))
             self._recording = Recording(
-                graph.id, Path(data_dir), conf.journal_bytes_max, conf.journal, facts
+                graph.id, Path(data_dir), conf.journal_bytes_max, conf.journal, facts, self._moment
             )
             self._observers.append(self._recording)
         self._exports: list[Export] = []
@@ -187,6 +188,7 @@ class TopologyRun:
             }
             is_local = session.local_cores(str(self._context.master)) is not None
             run = Run(uuid.uuid4().hex, graph, cores, mapping, state.generation, is_local, limits)
+            machine = Machine(graph.id)
             jobs = SparkJobs(self._context, run)
             engine = Engine(
                 run,
@@ -196,7 +198,7 @@ class TopologyRun:
                 self._observers,
                 random.Random(),
                 self._each_second,
-                Machine(graph.id),
+                machine,
             )
             # A topology that is paused begins nothing.
             waits.call(lambda: self._requests.look(engine, state.epoch))
@@ -205,7 +207,7 @@ class TopologyRun:
             if jobs is not None:
                 jobs.close()
             raise
-        self._state, self._jobs = state, jobs
+        self._state, self._jobs, self._machine = state, jobs, machine
         self._board.update(
             state="starting",
             generation=state.generation,
@@ -224,6 +226,10 @@ class TopologyRun:
         return Holder(
             socket.gethostname(), os.getpid(), started, self.name, liveness.process_identity()
         )
+
+    def _moment(self) -> Moment:
+        store = self._store
+        return Moment(self.status(), self._machine.turned_at, store.is_away, store.outages)
 
     def _each_second(self) -> None:
         """On the thread that renews the lease."""

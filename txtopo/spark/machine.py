@@ -28,6 +28,8 @@ class Machine:
         self._queue: queue.SimpleQueue[Action] = queue.SimpleQueue()
         self._timers: list[tuple[float, int, Action]] = []
         self._timer_ids = itertools.count()
+        self._taken_at: float | None = None
+        """When the loop took its last action. None while it waits for the next."""
 
     def now(self) -> float:
         return time.monotonic()
@@ -44,7 +46,18 @@ class Machine:
     def after(self, delay_s: float, action: Action) -> None:
         heapq.heappush(self._timers, (self.now() + delay_s, next(self._timer_ids), action))
 
+    @property
+    def turned_at(self) -> float:
+        """When the loop last turned, in seconds since 1970: now, while it waits for an action."""
+        return self._taken_at or time.time()
+
     def next(self) -> Action:
+        self._taken_at = None
+        action = self._next()
+        self._taken_at = time.time()
+        return action
+
+    def _next(self) -> Action:
         now = self.now()
         if self._timers and self._timers[0][0] <= now:
             return heapq.heappop(self._timers)[2]

@@ -45,6 +45,11 @@ def has_certainly_died(identity: str) -> bool:
     return start_now is None or (start_now != "" and start_now != start)
 
 
+def can_tell(identity: str) -> bool:
+    """Whether this machine can tell if the process ``identity`` lives."""
+    return identity.rsplit("/", 2)[0] == _scope(os.getpid()) != ""
+
+
 def _scope(own_pid: int) -> str:
     """The scope in which a pid means the same process: one boot, one namespace. Empty if unknown,
     or if ``/proc`` shows another namespace."""

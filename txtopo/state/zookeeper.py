@@ -92,6 +92,8 @@ class ZooKeeperStateStore(base.StateStore):
         self._session_timeout_s = session_timeout_s
         self._login = login
         self._connected = threading.Event()
+        self.outages = 0
+        """How often the connection was lost."""
         self._closed = False
         self._dropped = 0
         self._link = client.Client(
@@ -135,7 +137,13 @@ class ZooKeeperStateStore(base.StateStore):
         if state == KazooState.CONNECTED:
             self._connected.set()
         else:
+            self.outages += self._connected.is_set() and not self._closed
             self._connected.clear()
+
+    @property
+    def is_away(self) -> bool:
+        """Whether there is no connection now."""
+        return not self._connected.is_set()
 
     @property
     def session(self) -> int:

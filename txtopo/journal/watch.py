@@ -1,0 +1,262 @@
+"""Watches a run through its journal and its ``live.json``, from any process that can read them.
+
+Changes nothing. A run may write meanwhile, or have died. ``docs/watching.md`` lists the fields of
+the view.
+"""
+
+from __future__ import annotations
+
+import collections
+import datetime
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from txtopo.journal import fold, live, reader, records, writer
+from txtopo.journal.records import Record
+from txtopo.state import liveness
+
+SCHEMA = 1
+
+TRANSACTIONS_MAX = 500
+"""The view has so many transactions, the newest."""
+
+FAILURES_MAX = 100
+"""The view has so many failed attempts, the newest."""
+
+RATE_S = 10.0
+"""Rates are over so many seconds."""
+
+SILENCE_S = 15.0
+"""A run on another machine counts as dead if its ``live.json`` is older."""
+
+_KEPT = ("attempt", "outcome", "at", "latency_s", "steps", "tuples", "because_of")
+
+
+@dataclass(slots=True)
+class _Segment:
+    offset: int = 0
+    is_torn: bool = False
+    """The last line has no end yet."""
+    run: tuple[str, int] = ("", 0)
+    """Generation and epoch."""
+
+
+class Watch:
+    """The view of the newest run in the journal's directory ``path``, as JSON-able values.
+    ``clock`` gives seconds since 1970."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+        self._path, self._clock = path, clock
+        self._segments: dict[Path, _Segment] = {}
+        self._malformed = self._other_versions = 0
+        self._view: Record = {}
+        self._changed: set[int] = set()
+        self._forget()
+        self._floor = self._oldest()
+        """The generation, and its first txid that the view may have. Earlier commits in the journal
+        are not decoded."""
+
+    def view(self) -> Record:
+        """The whole view, as of the last :meth:`refresh`."""
+        transactions = sorted(self._transactions.items())
+        shown = [{"txid": txid, "attempts": attempts} for txid, attempts in transactions]
+        return {**self._view, "transactions": shown}
+
+    def refresh(self) -> Record:
+        """Read the new records. Returns the view's fields that changed, with only those
+        ``transactions`` that changed. If ``run`` has another generation, transactions known before
+        are gone.
+
+        :raises OSError: the journal cannot be read.
+        """
+        self._changed.clear()
+        for path in (paths := writer.segments(self._path)):
+            self._read(path)
+        self._segments = {path: self._segments[path] for path in paths if path in self._segments}
+        for txid in sorted(self._transactions)[:-TRANSACTIONS_MAX]:
+            del self._transactions[txid]
+        now, before = self._clock(), self._view
+        self._view = self._fields(now)
+        changes = {
+            name: value
+            for name, value in self._view.items()
+            if name not in before or before[name] != value
+        }
+        if self._changed:
+            changes["transactions"] = [
+                {"txid": txid, "attempts": self._transactions[txid]}
+                for txid in sorted(self._changed & self._transactions.keys())
+            ]
+        at = records.time_of(now)
+        self._view["at"] = at
+        return changes and {"at": at, **changes}
+
+    # -- the journal ------------------------------------------------------------------------------
+
+    def _forget(self) -> None:
+        """Forget an earlier generation."""
+        self._head: Record | None = None
+        self._ended: Record | None = None
+        self._dropped = 0
+        self._transactions: dict[int, list[Record]] = {}
+        self._failures: collections.deque[Record] = collections.deque(maxlen=FAILURES_MAX)
+        self._stores: dict[str, Record] = {}
+        self._recent: collections.deque[tuple[float, Record]] = collections.deque()
+
+    def _oldest(self) -> tuple[str, int]:
+        for path in reversed(writer.segments(self._path)):
+            try:
+                with path.open("rb") as file:
+                    generation = records.decode(file.readline())["generation"]
+            except (OSError, ValueError, KeyError, records.OtherVersionError):
+                continue
+            current = reader.Reader(self._path).extent(generation)[1]
+            return generation, current - TRANSACTIONS_MAX
+        return "", 0
+
+    def _read(self, path: Path) -> None:
+        segment = self._segments.setdefault(path, _Segment())
+        try:
+            if path.stat().st_size == segment.offset:
+                return
+            with path.open("rb") as file:
+                file.seek(segment.offset)
+                data = file.read()
+        except FileNotFoundError:  # removed meanwhile
+            return
+        end = data.rfind(b"\n") + 1
+        segment.offset += end
+        segment.is_torn = end < len(data)
+        for line in data[:end].splitlines():
+            committed = reader.COMMITTED.search(line)
+            if committed is not None and self._is_old(segment.run[0], int(committed[1])):
+                self._note_commit(int(committed[1]), int(committed[2]))
+                continue
+            try:
+                record = records.decode(line)
+            except records.OtherVersionError:
+                self._other_versions += 1
+            except ValueError:
+                self._malformed += 1
+            else:
+                self._take(record, segment)
+
+    def _is_old(self, generation: str, txid: int) -> bool:
+        return generation == self._floor[0] and txid < self._floor[1]
+
+    def _take(self, record: Record, segment: _Segment) -> None:
+        head = self._head
+        run = (head["generation"], head["epoch"]) if head else ("", 0)
+        match record["kind"]:
+            case "began":
+                segment.run = (record["generation"], record["epoch"])
+                if segment.run[0] != run[0]:
+                    self._forget()
+                if segment.run[0] != run[0] or segment.run[1] > run[1]:
+                    record.pop("continued", None)
+                    self._head, self._ended, self._dropped = record, None, 0
+            case "attempt" if segment.run[0] == run[0]:
+                self._take_attempt(record, run[0])
+            case "ended" if segment.run == run:
+                self._ended = record
+            case "dropped" if segment.run == run:
+                self._dropped += record["records"]
+
+    def _take_attempt(self, record: Record, generation: str) -> None:
+        txid, attempt_id, outcome = record["txid"], record["attempt"], record["outcome"]
+        if not self._is_old(generation, txid):
+            attempt = {name: record[name] for name in _KEPT if name in record}
+            self._transactions.setdefault(txid, []).append(attempt)
+            self._changed.add(txid)
+        if outcome == "committed":
+            self._note_commit(txid, attempt_id)
+            self._recent.append((_seconds(record["at"]), record))
+            recorded = {"recorded": f"{txid}:{attempt_id}", "at": record["at"]}
+            self._stores.update(dict.fromkeys(record.get("stores", ()), recorded))
+        elif outcome not in fold.NOT_FAILED:
+            cause = record.get("cause")
+            failure = {"txid": txid, "attempt": attempt_id, "outcome": outcome, "at": record["at"]}
+            failure |= {"cause": cause, "because": None, "committed_by": None}
+            self._failures.appendleft(failure)
+
+    def _note_commit(self, txid: int, attempt_id: int) -> None:
+        for failure in self._failures:
+            if failure["txid"] == txid:
+                failure["committed_by"] = attempt_id
+
+    # -- the view ---------------------------------------------------------------------------------
+
+    def _fields(self, now: float) -> Record:
+        present = live.read(self._path)
+        head = self._head
+        if head is None or (
+            present is not None
+            and any(present[name] != head[name] for name in ("generation", "epoch"))
+        ):
+            present = None
+        totals = {} if present is None else present.pop("totals")
+        rest = [segment.is_torn for segment in self._segments.values()]
+        is_alive = head is not None and self._is_alive(head, present, now)
+        return {
+            "schema": SCHEMA,
+            "topology_id": head and head["topology_id"],
+            "run": head and {**head, "is_alive": is_alive, "ended": self._ended},
+            "plan": head and head.get("plan"),
+            "live": present,
+            "components": self._components(totals, now),
+            "latency_s": self._latency(),
+            "failures": [dict(failure) for failure in self._failures],
+            "stores": {
+                **{
+                    name: {"recorded": attempt, "at": None}
+                    for name, attempt in totals.get("stores", {}).items()
+                },
+                **self._stores,
+            },
+            "counts": {
+                "torn": self._malformed + sum(rest[:-1] if is_alive else rest),
+                "other_versions": self._other_versions,
+                "dropped": self._dropped,
+            },
+        }
+
+    def _is_alive(self, head: Record, present: Record | None, now: float) -> bool:
+        process = head.get("started", "")
+        if self._ended is not None or liveness.has_certainly_died(process):
+            return False
+        if liveness.can_tell(process):
+            return True
+        return present is not None and now - _seconds(present["at"]) < SILENCE_S
+
+    def _components(self, totals: Record, now: float) -> Record:
+        while self._recent and self._recent[0][0] < now - RATE_S:
+            self._recent.popleft()
+        components: Record = {}
+        for id in self._head["tasks"] if self._head else ():
+            sums = totals.get("components", {}).get(id, {})
+            components[id] = {"skew": sums.get("skew")}
+            for name in ("executed", "emitted"):
+                recent = sum(record[name].get(id, 0) for _, record in self._recent)
+                components[id] |= {name: sums.get(name, 0), f"{name}_per_s": recent / RATE_S}
+        return components
+
+    def _latency(self) -> Record | None:
+        lengths = [
+            attempt["latency_s"]
+            for attempts in self._transactions.values()
+            for attempt in attempts
+            if attempt["outcome"] == "committed"
+        ]
+        if len(lengths) < 2:
+            return {"median": lengths[0], "p95": lengths[0]} if lengths else None
+        cuts = statistics.quantiles(lengths, n=20, method="inclusive")
+        return {"median": round(cuts[9], 6), "p95": round(cuts[18], 6)}
+
+
+def _seconds(at: Any) -> float:
+    """The time ``at``, in ISO 8601, as seconds since 1970."""
+    return datetime.datetime.fromisoformat(str(at)).timestamp()
