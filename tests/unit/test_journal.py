@@ -14,7 +14,7 @@ from typing import Any, get_args
 import pytest
 
 from tests import patience
-from txtopo import Config, TransactionAttempt
+from txtopo import Config, Fields, TransactionAttempt
 from txtopo.dataplane.outcome import Failure
 from txtopo.engine.attempts import AttemptFailedError
 from txtopo.engine.observer import EndedAttempt
@@ -293,7 +293,7 @@ def test_no_line_shows_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "error", "count", 0, TransactionAttempt(1, 0), "commit", "execute", text, f"  {text}\n"
     )
     failed = AttemptFailedError("fatal", text, failure=failure)
-    moment = live.Moment(RunStatus("words", "words", last_error=text), AT, False, 0)
+    moment = live.Moment(AT, RunStatus("words", "words", last_error=text), AT, False, 0)
     for fullness in get_args(records.Fullness):
         place = tmp_path / fullness
         kept = recording.Recording("words", place, MIB, fullness, facts, lambda: moment)
@@ -309,7 +309,7 @@ def test_no_line_shows_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_runs_beginning_has_its_plan() -> None:
-    feed = Subscription("lines", "default", Grouping("fields", ("word",)))
+    feed = Subscription("lines", "default", Grouping("fields", Fields("word")))
     graph = TopologyGraph(
         "words",
         {

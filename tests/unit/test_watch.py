@@ -48,7 +48,7 @@ class Run:
 
     def __init__(self, path: Path, fullness: records.Fullness = "full", **more: Any) -> None:
         self.path, self.now_s = path, 0.0
-        self.moment = live.Moment(RunStatus("words", "words"), AT, False, 0)
+        self.moment = live.Moment(AT, RunStatus("words", "words"), AT, False, 0)
         self.live = live.Live(path, head(**more), self.look, fullness, lambda: self.now_s)
 
     def look(self) -> live.Moment:
@@ -194,20 +194,28 @@ def test_a_watch_that_begins_late_has_the_view_of_one_that_was_there_from_the_be
 ) -> None:
     early = watch.Watch(tmp_path, lambda: AT)
     failed = attempt(3, 0, "failed", failure=failure("ValueError: x"))
+    again = [attempt(899, n, "timeout") for n in range(200)]
     write(
         tmp_path,
         failed,
         *(attempt(txid, metadata="x" * 900) for txid in range(1, 900)),
         first=head(),
     )
-    assert len(writer.segments(tmp_path)) > 1
+    early.refresh()
+    late = watch.Watch(tmp_path, lambda: AT)
+    late.refresh()
+    assert late.view() == early.view()
+    assert [(each["txid"], each["committed_by"]) for each in late.view()["failures"]] == [(3, 0)]
+    write(tmp_path, *again, first=head(2))
+    assert len(writer.segments(tmp_path)) > 2
     early.refresh()
     late = watch.Watch(tmp_path, lambda: AT)
     late.refresh()
     assert late.view() == early.view()
     transactions = late.view()["transactions"]
     assert (transactions[0]["txid"], len(transactions)) == (400, watch.TRANSACTIONS_MAX)
-    assert [(each["txid"], each["committed_by"]) for each in late.view()["failures"]] == [(3, 0)]
+    assert len(transactions[-1]["attempts"]) == watch.ATTEMPTS_MAX
+    assert len(late.view()["failures"]) == watch.FAILURES_MAX
 
 
 def test_a_new_generation_and_a_new_run_begin_the_view_anew(tmp_path: Path) -> None:
@@ -285,7 +293,8 @@ def test_a_run_on_another_machine_is_alive_while_its_live_file_is_new(tmp_path: 
     now = [0.0]
     watched = watch.Watch(tmp_path, lambda: now[0])
     assert not watched.refresh()["run"]["is_alive"]
-    now[0] = watch._seconds(Run(tmp_path).write()["at"])
+    now[0] = AT
+    Run(tmp_path).write()
     assert watched.refresh()["run"]["is_alive"]
     now[0] += watch.SILENCE_S
     assert watched.refresh()["run"]["is_alive"] is False

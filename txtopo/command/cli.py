@@ -34,6 +34,7 @@ from txtopo.command import (
     submit,
     submit_process,
     target,
+    top,
     whereabouts,
 )
 from txtopo.command import main as running
@@ -65,6 +66,7 @@ examples:
   txtopo validate words.py --master yarn     check whether the topology can count exactly once there
   txtopo test words.py --seeds 500           check the results under simulated failures
   txtopo status                              list the topologies, and their progress
+  txtopo top                                 watch a run: its transactions side by side
   txtopo why word-count 17                   show batch, attempts and errors of transaction 17
   txtopo state reset word-count              show the steps to begin with the first batch again
 """
@@ -224,6 +226,7 @@ def _parser() -> argparse.ArgumentParser:
     status.set_defaults(do=_status)
 
     request_commands.add(commands)
+    top.add(commands)
     history.add(commands)
 
     resetting = commands.add_parser(

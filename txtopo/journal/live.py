@@ -15,12 +15,10 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from txtopo.engine import logged
 from txtopo.engine.observer import EndedAttempt
 from txtopo.engine.status import RunStatus
 from txtopo.engine.timelines import Timelines
@@ -46,9 +44,11 @@ _RUN_BYTES = 200
 class Moment:
     """A run's state at one moment."""
 
+    at: float
+    """When it was, in seconds since 1970."""
     status: RunStatus
     turned_at: float
-    """When the engine's loop last turned, in seconds since 1970."""
+    """When the engine's loop last turned, likewise."""
     is_away: bool
     """ZooKeeper is not connected."""
     outages: int
@@ -131,7 +131,7 @@ class Live:
         self._timelines.note(moment.status.active, now_s)
         # Figures that change although nothing has happened.
         steady = dataclasses.replace(moment.status, tuples_per_s=0.0, asked=0, idle_at=0)
-        kept = dataclasses.replace(moment, status=steady, turned_at=0.0)
+        kept = dataclasses.replace(moment, status=steady, at=0.0, turned_at=0.0)
         if kept != self._written or now_s >= self._beat_at or is_last:
             self._written, self._beat_at = kept, now_s + BEAT_S
             self._replace(records.encode(self._data(moment, dropped, now_s)))
@@ -140,7 +140,7 @@ class Live:
         run = ("generation", "epoch", "topology_id", "host", "pid", "started")
         return {
             **{name: self._head[name] for name in run},
-            "at": records.time_of(time.time()),
+            "at": records.time_of(moment.at),
             "turned_at": records.time_of(moment.turned_at),
             "status": self._status(moment.status),
             "active": [
@@ -163,25 +163,20 @@ class Live:
         }
 
     def _status(self, status: RunStatus) -> records.Record:
-        error = status.last_error
+        error, at = status.last_error, status.last_error_at
         if error != self._error[0]:
-            self._error = (error, None if error is None else self._shown(error))
-        at = status.last_error_at
-        fields: dict[str, Any] = {
-            each.name: getattr(status, each.name) for each in dataclasses.fields(status)
-        }
+            text = error if error is None or self._is_full else error.partition(":")[0]
+            self._error = (error, text and records.shown(text))
+        fields = {each.name: getattr(status, each.name) for each in dataclasses.fields(status)}
         del fields["active"]
         return {
-            name: dict(value) if isinstance(value, Mapping) else value
-            for name, value in fields.items()
-        } | {
+            **fields,
+            "lag": dict(status.lag),
+            "lost": dict(status.lost),
             "last_error": self._error[1],
             "last_error_at": None if at is None else records.iso(at),
             "last_commit_at": self._last_commit_at,
         }
-
-    def _shown(self, error: str) -> str:
-        return records.shown(error if self._is_full else logged.first_line(error).partition(":")[0])
 
     def _replace(self, data: bytes) -> None:
         with contextlib.suppress(FileNotFoundError):

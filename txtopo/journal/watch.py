@@ -24,6 +24,9 @@ SCHEMA = 1
 TRANSACTIONS_MAX = 500
 """The view has so many transactions, the newest."""
 
+ATTEMPTS_MAX = 100
+"""Each transaction in the view has so many attempts, the newest."""
+
 FAILURES_MAX = 100
 """The view has so many failed attempts, the newest."""
 
@@ -170,11 +173,13 @@ class Watch:
         txid, attempt_id, outcome = record["txid"], record["attempt"], record["outcome"]
         if not self._is_old(generation, txid):
             attempt = {name: record[name] for name in _KEPT if name in record}
-            self._transactions.setdefault(txid, []).append(attempt)
+            attempts = self._transactions.setdefault(txid, [])
+            attempts.append(attempt)
+            del attempts[:-ATTEMPTS_MAX]
             self._changed.add(txid)
         if outcome == "committed":
             self._note_commit(txid, attempt_id)
-            self._recent.append((_seconds(record["at"]), record))
+            self._recent.append((seconds(record["at"]), record))
             recorded = {"recorded": f"{txid}:{attempt_id}", "at": record["at"]}
             self._stores.update(dict.fromkeys(record.get("stores", ()), recorded))
         elif outcome not in fold.NOT_FAILED:
@@ -230,7 +235,7 @@ class Watch:
             return False
         if liveness.can_tell(process):
             return True
-        return present is not None and now - _seconds(present["at"]) < SILENCE_S
+        return present is not None and now - seconds(present["at"]) < SILENCE_S
 
     def _components(self, totals: Record, now: float) -> Record:
         while self._recent and self._recent[0][0] < now - RATE_S:
@@ -257,6 +262,6 @@ class Watch:
         return {"median": round(cuts[9], 6), "p95": round(cuts[18], 6)}
 
 
-def _seconds(at: Any) -> float:
+def seconds(at: Any) -> float:
     """The time ``at``, in ISO 8601, as seconds since 1970."""
     return datetime.datetime.fromisoformat(str(at)).timestamp()

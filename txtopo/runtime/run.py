@@ -228,8 +228,8 @@ class TopologyRun:
         )
 
     def _moment(self) -> Moment:
-        store = self._store
-        return Moment(self.status(), self._machine.turned_at, store.is_away, store.outages)
+        store, turned_at = self._store, self._machine.turned_at
+        return Moment(time.time(), self.status(), turned_at, store.is_away, store.outages)
 
     def _each_second(self) -> None:
         """On the thread that renews the lease."""

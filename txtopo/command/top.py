@@ -1,0 +1,296 @@
+"""``txtopo top``: shows a run as it goes on, from the journal and ``live.json`` alone.
+
+:func:`frame` is pure: a view in, rows out. Only :func:`_follow` knows rich and the terminal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import itertools
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from txtopo import errors
+from txtopo.command import options, signals, whereabouts
+from txtopo.engine import logged
+from txtopo.journal import fold, recording, watch, writer
+from txtopo.journal.records import Record
+from txtopo.state import directory, layout
+
+Row = list[tuple[str, str]]
+"""Texts, each with its style: a colour's name, or empty."""
+
+REFRESH_S = 0.25
+
+_WIDTH, _HEIGHT = 80, 24
+_WIDE = 80
+"""A terminal with so many columns has words beside the lanes."""
+_PROCESSING, _WAITING, _COMMIT = ("█", "blue"), ("·", "bright_black"), ("▓", "green")
+_FAILED, _DISCARDED = ("x", "red"), ("-", "bright_black")
+_STEPS = {
+    "waiting": _WAITING,
+    "processed": _WAITING,
+    **dict.fromkeys(("sealing", "applying", "recording"), _COMMIT),
+}
+_GLYPHS = {"committed": None, **dict.fromkeys(fold.NOT_FAILED - {"committed"}, _DISCARDED)}
+_LEGEND = (
+    (_PROCESSING, "processing"),
+    (_WAITING, "waiting"),
+    (_COMMIT, "commit"),
+    (_FAILED, "failed"),
+    (_DISCARDED, "discarded"),
+)
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "top",
+        help="watch a run: its transactions side by side",
+        description="Show a run as it goes on: its newest transactions, side by side, and its failures. Reads the files in the runs' data\n"
+        "directory, and nothing else. Keys: q quits, f shows the failures, or the transactions again.",
+    )
+    parser.add_argument(
+        "topology",
+        metavar="TOPOLOGY_ID",
+        nargs="?",
+        help="the topology (default: the only one in the data directory)",
+    )
+    parser.add_argument("--once", action="store_true", help="print the present state, and end")
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        help=f"the runs' data directory (default: as set, or {directory.DEFAULT})",
+    )
+    options.add_verbose(parser)
+    parser.set_defaults(do=_top)
+
+
+def _top(parsed: argparse.Namespace) -> int:
+    watched = watch.Watch(_journal(whereabouts.data_dir(parsed), parsed.topology))
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    if is_terminal and not parsed.once:
+        if importlib.util.find_spec("rich") is not None:
+            _follow(watched)
+            return 0
+        print("to follow the run, type: pip install 'txtopo[top]'", file=sys.stderr)
+    watched.refresh()
+    for row in frame(watched.view(), time.time(), _WIDTH, _HEIGHT):
+        print("".join(text for text, _ in row).rstrip())
+    return 0
+
+
+def _journal(data_dir: Path, topology_id: str | None) -> Path:
+    """The journal's directory of ``topology_id``, by default of the only topology."""
+    folder = data_dir / recording.FOLDER
+    ids = (
+        []
+        if not folder.is_dir()
+        else sorted(layout.decode_name(each) for each in os.listdir(folder))
+    )
+    known = topology_id or (ids[0] if len(ids) == 1 else None)
+    if known is None and ids:
+        raise errors.UsageError(
+            f"{data_dir} has journals of several topologies: {', '.join(ids)}\n  Name the topology: `txtopo top TOPOLOGY_ID`."
+        )
+    path = recording.place(data_dir, known or "")
+    if known is None or not writer.segments(path):
+        raise errors.UsageError(
+            f"there is no journal {f'of topology {known!r} ' if known else ''}in {folder}\n"
+            "  Name the runs' data directory with `--data-dir DIR`, on the driver's machine. With journal=off, runs keep no journal."
+        )
+    return path
+
+
+# -- the terminal --------------------------------------------------------------------------------
+
+
+def _follow(watched: watch.Watch) -> None:
+    """Show frames until the key q, or a signal."""
+    from rich import console, live, text
+
+    screen = console.Console()
+    with_failures = False
+    with signals.StopSignals() as stop:
+        stop.watch()
+        with _keys(), live.Live(console=screen, screen=True, auto_refresh=False) as shown:
+            while not stop.is_requested:
+                watched.refresh()
+                size = screen.size
+                rows = frame(watched.view(), time.time(), size.width, size.height, with_failures)
+                lines = [text.Text.assemble(*row) for row in rows]
+                shown.update(
+                    text.Text("\n", no_wrap=True, overflow="crop").join(lines), refresh=True
+                )
+                if select.select([sys.stdin], [], [], REFRESH_S)[0]:
+                    keys = os.read(sys.stdin.fileno(), 64)
+                    if not keys or b"q" in keys:
+                        return
+                    with_failures ^= b"f" in keys
+    raise signals.InterruptedBySignalError(stop.signum)
+
+
+@contextlib.contextmanager
+def _keys() -> Iterator[None]:
+    """Let keys come one by one, without being shown. Afterwards the terminal is as before."""
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setcbreak(sys.stdin)
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+# -- a frame -------------------------------------------------------------------------------------
+
+
+def frame(
+    view: Record, now: float, width: int, height: int, with_failures: bool = False
+) -> list[Row]:
+    """The rows that show ``view``: at most ``height``, each with at most ``width`` characters.
+    ``now`` is in seconds since 1970. ``with_failures``: failures instead of transactions."""
+    rows: list[Row] = [[(_title(view, now), "bold")], [(" · ".join(_numbers(view)), "")]]
+    legend = [part for glyph, name in _LEGEND for part in (glyph, (f" {name}  ", ""))]
+    failures = [_failure(each) for each in view["failures"]]
+    below: list[Row] = [legend, [(failures[0], "red")]] if failures else [legend]
+    room = max(height - len(rows) - len(below), 1)
+    if with_failures:
+        lines = [line for each in view["failures"] for line in _story(each)] or ["no failure"]
+        rows += [[(line, "")] for line in lines[: room + len(below)]]
+    else:
+        rows += [*_lanes(view, now, width, room), *below]
+    return [_cut(row, width) for row in rows][:height]
+
+
+def _title(view: Record, now: float) -> str:
+    run, present = view["run"], view["live"]
+    if run is None:
+        return "no run has begun"
+    name = f"{view['topology_id']}, epoch {run['epoch']}: "
+    silent_s = None if present is None else max(0, now - watch.seconds(present["at"]))
+    if run["ended"] is not None:
+        error = run["ended"].get("error")
+        why = f": {logged.first_line(error)}" if error else ""
+        return (
+            f"{name}ended with exit code {run['ended']['exit_code']} at {run['ended']['at']}{why}"
+        )
+    if not run["is_alive"]:
+        return name + ("died" if silent_s is None else f"died {_length(silent_s)} ago")
+    if present is None or silent_s is None or silent_s > watch.SILENCE_S:
+        return f"{name}silent{'' if silent_s is None else f' for {_length(silent_s)}'}"
+    away = "does not answer" if present["zookeeper"]["is_away"] else "ok"
+    return f"{name}{present['status']['state']}, ZooKeeper {away}"
+
+
+def _length(length_s: float) -> str:
+    units = ((1, "s"), (60, "min"), (3600, "h"))
+    size, unit = next((each for each in units if length_s < 120 * each[0]), units[-1])
+    return f"{length_s / size:.0f} {unit}"
+
+
+def _numbers(view: Record) -> list[str]:
+    numbers = []
+    if (present := view["live"]) is not None:
+        status = present["status"]
+        in_flight = len(present["active"])
+        numbers = [
+            f"{status['committed']} committed",
+            f"{in_flight} {'in flight' if view['run']['is_alive'] else 'not finished'}",
+            f"{status['failed']} failed",
+            f"{status['behind']} behind",
+        ]
+        if view["run"]["is_alive"]:
+            numbers.append(f"{status['tuples_per_s']:,.0f} tuples/s")
+    if (latency := view["latency_s"]) is not None:
+        numbers.append(f"latency {latency['median']:.1f} s, 95 % {latency['p95']:.1f} s")
+    return numbers
+
+
+def _failure(failure: Record) -> str:
+    """``failure`` in one line."""
+    cause = failure["cause"] or {}
+    place = (
+        f"{cause['component']}, task {cause['task']}, {cause['hook']}: " if "task" in cause else ""
+    )
+    error = logged.first_line(cause.get("error", "")) or "no text is kept"
+    committed = failure["committed_by"]
+    then = "" if committed is None else f", committed by {failure['txid']}:{committed}"
+    return f"{failure['txid']}:{failure['attempt']} {failure['outcome']}{then}: {place}{error}"
+
+
+def _story(failure: Record) -> list[str]:
+    trace = (failure["cause"] or {}).get("traceback", "")
+    return [f"{failure['at']}  {_failure(failure)}", *(f"  {line}" for line in trace.splitlines())]
+
+
+def _lanes(view: Record, now: float, width: int, room: int) -> list[Row]:
+    """The newest transactions, one row each, all on one axis of time."""
+    tries = {
+        each["txid"]: [
+            (
+                watch.seconds(attempt["at"]),
+                attempt["steps"],
+                _GLYPHS.get(attempt["outcome"], _FAILED),
+            )
+            for attempt in each["attempts"]
+        ]
+        for each in view["transactions"][-room:]
+    }
+    over = {(each["txid"], n["attempt"]) for each in view["transactions"] for n in each["attempts"]}
+    present, open_txids = view["live"], set()
+    if present is not None and view["run"]["ended"] is None:
+        seen_at = watch.seconds(present["at"])
+        later_s = max(now - seen_at, 0) if view["run"]["is_alive"] else 0.0
+        for each in present["active"]:
+            if (each["txid"], each["attempt"]) not in over:
+                *_, last = steps = dict(each["steps"])
+                steps[last] += later_s
+                tries.setdefault(each["txid"], []).append((seen_at + later_s, steps, None))
+                open_txids.add(each["txid"])
+    shown = sorted(tries.items())[-room:]
+    begins = {
+        txid: min(end - sum(steps.values()) for end, steps, _ in each) for txid, each in shown
+    }
+    ends = {txid: max(end for end, _, _ in each) for txid, each in shown}
+    if not shown:
+        return []
+    first, words = min(begins.values()), width >= _WIDE
+    columns = max(width - (35 if words else 26), 1)
+    scale = (columns - 1) / max(max(ends.values()) - first, 1e-3)
+    rows: list[Row] = []
+    for txid, each in shown:
+        cells = [(" ", "")] * columns
+        for end, steps, glyph in each:
+            at = end - sum(steps.values())
+            for status, length_s in steps.items():
+                begin, at = at, at + length_s
+                left, right = int((begin - first) * scale), int((at - first) * scale)
+                cell = glyph or _STEPS.get(status, _PROCESSING)
+                cells[left : right + 1] = [cell] * (right + 1 - left)
+        text = f" {ends[txid] - begins[txid]:7.1f} s{' …' if txid in open_txids else '  '}"
+        if len(each) > 1:
+            more = "+" if len(each) >= watch.ATTEMPTS_MAX else ""
+            text += f" {len(each)}{more} attempts" if words else f" {len(each)}{more}x"
+        rows.append([(f"{txid:>8} ", ""), *cells, (text, "")])
+    return rows
+
+
+def _cut(row: Row, width: int) -> Row:
+    """``row`` with at most ``width`` characters, none of which controls the terminal."""
+    characters = [(each, style) for text, style in row for each in text]
+    if len(characters) > width:
+        characters = [*characters[: width - 1], ("…", "")]
+    return [
+        ("".join(each if each.isprintable() else " " for each, _ in run), style)
+        for style, run in itertools.groupby(characters, key=lambda character: character[1])
+    ]
