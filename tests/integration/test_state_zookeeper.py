@@ -105,7 +105,7 @@ def test_commits_pause_while_zookeeper_restarts_and_nothing_is_lost(
         state = TopologyState.open(store, "words", HOLDER)
         state.seal(TransactionAttempt(1, 0), {"spout": 1}, None)
         os.kill(server.pid, signal.SIGKILL)
-        wait_until(lambda: not store.wait_until_connected(0))
+        wait_until(lambda: store.is_away)
         restart = threading.Thread(target=server.restart)
         restart.start()
         state.record(
@@ -115,6 +115,7 @@ def test_commits_pause_while_zookeeper_restarts_and_nothing_is_lost(
         sealed = state.sealed()
         assert sealed is not None
         assert (state.current, sealed.txid, state.epoch) == (2, 2, 1)
+        assert (store.is_away, store.outages) == (False, 1)
         state.close()
 
 

@@ -13,6 +13,7 @@ from tests.patience import PATIENCE_S
 from tests.servers.clusters import Journal, fast
 from tests.topologies.spouts import Keep, Partitioned, batches, keeping_topology
 from txtopo import BatchTooLargeError, Fields, LocalCluster
+from txtopo.journal import recording, watch
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout
 
@@ -34,6 +35,9 @@ def test_commits_go_on_after_our_zookeeper_was_killed(tmp_path: Path) -> None:
         run.wait_until_idle(PATIENCE_S)
         run.stop()
     assert batches(store) == {txid: [txid - 1] for txid in range(1, 16)}
+    view = watch.Watch(recording.place(tmp_path / "zookeeper", "killed")).refresh()
+    assert view["live"]["zookeeper"]["outages"] == 1
+    assert view["live"]["status"]["committed"] == len(view["transactions"]) == 15
 
 
 @pytest.mark.rule(25)

@@ -12,15 +12,33 @@ from typing import Any
 
 import pytest
 
+from tests.local_engine import run_to_idle
 from tests.unit.test_journal import AT, attempt, write
-from txtopo import TransactionAttempt
+from txtopo import (
+    BaseTransactionalBolt,
+    BatchOutputCollector,
+    Config,
+    FailedException,
+    Fields,
+    OutputFieldsDeclarer,
+    TopologyConf,
+    TopologyContext,
+    TransactionalTopologyBuilder,
+    TransactionAttempt,
+    Tuple,
+)
 from txtopo.dataplane.outcome import Failure
+from txtopo.engine import observer
 from txtopo.engine.attempts import AttemptFailedError
 from txtopo.engine.observer import EndedAttempt
-from txtopo.engine.status import RunStatus
-from txtopo.journal import live, records, watch, writer
+from txtopo.engine.status import RunStatus, StatusBoard
+from txtopo.journal import live, recording, records, watch, writer
 from txtopo.journal.records import Record
+from txtopo.spark.machine import Machine
 from txtopo.state import liveness
+from txtopo.state.memory import MemoryStateStore
+from txtopo.testing import MemoryTransactionalSpout
+from txtopo.topology.graph import TopologyGraph
 
 ELSEWHERE = "another-boot/4026531836/7/12345"
 
@@ -41,6 +59,34 @@ def failure(text: str, component: str = "split") -> AttemptFailedError:
         "error", component, 0, TransactionAttempt(1, 0), "commit", "execute", text, "traceback"
     )
     return AttemptFailedError("failed", str(failure), failure=failure)
+
+
+class FailsOnce(BaseTransactionalBolt):
+    """Fails the first attempt at transaction 1."""
+
+    def prepare(
+        self,
+        conf: TopologyConf,
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
+        if attempt == TransactionAttempt(1, 0):
+            raise FailedException("not yet")
+
+    def execute(self, tup: Tuple) -> None: ...
+
+    def finish_batch(self) -> None: ...
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None: ...
+
+
+def failing_once() -> TopologyGraph:
+    """A topology with three transactions."""
+    spout = MemoryTransactionalSpout({0: [(n,) for n in range(3)]}, Fields("n"), 1)
+    builder = TransactionalTopologyBuilder("words", "spout", spout, 1)
+    builder.set_bolt("once", FailsOnce(), 1).none_grouping("spout")
+    return builder.build_topology()
 
 
 class Run:
@@ -153,6 +199,50 @@ def test_a_replaced_coordinator_leaves_its_successors_file_alone(tmp_path: Path)
     assert old.write(committed=1, is_last=True)["epoch"] == 2
     # After a reset, epochs begin again.
     assert Run(tmp_path, generation="second").write()["epoch"] == 1
+
+
+def test_a_loop_that_waits_turns_and_one_that_is_busy_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [7.0]
+    monkeypatch.setattr("txtopo.spark.machine.time.time", lambda: now[0])
+    machine = Machine("words")
+    turns: list[float] = []
+    machine.after(0.0, lambda: turns.append(machine.turned_at))
+    action = machine.next()
+    now[0] = 99.0
+    action()
+    machine.post(lambda: None)
+    monkeypatch.setattr(machine, "_next", lambda: turns.append(machine.turned_at))
+    machine.next()
+    assert turns == [7.0, 99.0]
+
+
+def test_a_real_engines_run_is_seen_with_its_commits_failures_and_end(tmp_path: Path) -> None:
+    graph = failing_once()
+    board, machine = StatusBoard(RunStatus("words", "words")), Machine("words")
+
+    def look() -> live.Moment:
+        return live.Moment(AT, board.snapshot(), machine.turned_at, False, 0)
+
+    facts = records.facts(graph, "words", Config(), "local[2]")
+    kept = recording.Recording("words", tmp_path, 1 << 20, "full", facts, look)
+    run_to_idle(graph, MemoryStateStore(), machine, [board, kept], max_spout_pending=2)
+    observer.tell([board, kept], lambda each: each.ended(None))  # as TopologyRun does
+    watched = watch.Watch(recording.place(tmp_path, "words"))
+    view = watched.refresh()
+    outcomes = [[n["outcome"] for n in each["attempts"]] for each in view["transactions"]]
+    assert outcomes[0] == ["failed", "committed"]
+    assert {each[-1] for each in outcomes} == {"committed"}
+    assert [(each["txid"], each["committed_by"]) for each in view["failures"]] == [(1, 1)]
+    assert (view["live"]["status"]["state"], view["live"]["active"]) == ("stopped", [])
+    assert view["live"]["status"]["committed"] == len(outcomes) == 3
+    assert view["components"]["once"]["executed"] == 3
+    assert view["run"]["ended"]["exit_code"] == 0
+    assert [each["id"] for each in view["plan"]["components"]] == ["spout", "once"]
+    totals = (live.read(recording.place(tmp_path, "words")) or {})["totals"]
+    assert totals["failed"] == [["failed", "once", 1]]
+    assert totals["latency_s"]["count"] == 3
 
 
 # -- the view ------------------------------------------------------------------------------------

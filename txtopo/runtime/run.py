@@ -107,9 +107,14 @@ class TopologyRun:
         self._observers: list[observer.Observer] = [self._board, log_lines]
         self._recording: Recording | None = None
         if data_dir is not None and conf.journal != "off":
+
+            def look() -> Moment:
+                store, turned_at = self._store, self._machine.turned_at
+                return Moment(time.time(), self.status(), turned_at, store.is_away, store.outages)
+
             facts = records.facts(graph, name, conf, str(context.master))
             self._recording = Recording(
-                graph.id, Path(data_dir), conf.journal_bytes_max, conf.journal, facts, self._moment
+                graph.id, Path(data_dir), conf.journal_bytes_max, conf.journal, facts, look
             )
             self._observers.append(self._recording)
         self._exports: list[Export] = []
@@ -226,10 +231,6 @@ class TopologyRun:
         return Holder(
             socket.gethostname(), os.getpid(), started, self.name, liveness.process_identity()
         )
-
-    def _moment(self) -> Moment:
-        store, turned_at = self._store, self._machine.turned_at
-        return Moment(time.time(), self.status(), turned_at, store.is_away, store.outages)
 
     def _each_second(self) -> None:
         """On the thread that renews the lease."""
