@@ -24,7 +24,7 @@ from txtopo.command import options, signals, whereabouts
 from txtopo.engine import logged
 from txtopo.journal import fold, recording, watch, writer
 from txtopo.journal.records import Record
-from txtopo.state import directory, layout
+from txtopo.state import layout
 
 Row = list[tuple[str, str]]
 """Texts, each with its style: a colour's name, or empty."""
@@ -66,12 +66,7 @@ def add(commands: Any) -> None:
         help="the topology (default: the only one in the data directory)",
     )
     parser.add_argument("--once", action="store_true", help="print the present state, and end")
-    parser.add_argument(
-        "--data-dir",
-        type=Path,
-        metavar="DIR",
-        help=f"the runs' data directory (default: as set, or {directory.DEFAULT})",
-    )
+    whereabouts.add_data_dir(parser)
     options.add_verbose(parser)
     parser.set_defaults(do=_top)
 

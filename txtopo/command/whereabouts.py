@@ -25,12 +25,7 @@ DRY_RUN = "Without --execute nothing is changed: the command only prints the cha
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say where the state is."""
     group = parser.add_argument_group("where the state is")
-    group.add_argument(
-        "--data-dir",
-        type=Path,
-        metavar="DIR",
-        help=f"the runs' data directory (default: as set, or {directory.DEFAULT})",
-    )
+    add_data_dir(group)
     group.add_argument(
         "--zookeeper",
         metavar="HOST:PORT[/CHROOT]",
@@ -42,6 +37,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="the runs' setting zookeeper_root (default: as set, or /txtopo)",
     )
     options.add_verbose(parser)
+
+
+def add_data_dir(parser: argparse._ActionsContainer) -> None:
+    """Add ``--data-dir``."""
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        help=f"the runs' data directory (default: as set, or {directory.DEFAULT})",
+    )
 
 
 def add_execute(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import datetime
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,6 +35,7 @@ RATE_S = 10.0
 SILENCE_S = 15.0
 """A run on another machine counts as dead if its ``live.json`` is older."""
 
+_RUN = ("generation", "epoch")
 _KEPT = ("attempt", "outcome", "at", "latency_s", "steps", "tuples", "because_of")
 
 
@@ -196,14 +196,11 @@ class Watch:
     # -- the view ---------------------------------------------------------------------------------
 
     def _fields(self, now: float) -> Record:
-        present = live.read(self._path)
-        head = self._head
-        if head is None or (
-            present is not None
-            and any(present[name] != head[name] for name in ("generation", "epoch"))
-        ):
+        head, present = self._head, live.read(self._path)
+        if not head or not present or any(present[name] != head[name] for name in _RUN):
             present = None
         totals = {} if present is None else present.pop("totals")
+        recorded = totals.get("stores", {}).items()
         rest = [segment.is_torn for segment in self._segments.values()]
         is_alive = head is not None and self._is_alive(head, present, now)
         return {
@@ -216,10 +213,7 @@ class Watch:
             "latency_s": self._latency(),
             "failures": [dict(failure) for failure in self._failures],
             "stores": {
-                **{
-                    name: {"recorded": attempt, "at": None}
-                    for name, attempt in totals.get("stores", {}).items()
-                },
+                **{name: {"recorded": attempt, "at": None} for name, attempt in recorded},
                 **self._stores,
             },
             "counts": {
@@ -250,16 +244,10 @@ class Watch:
         return components
 
     def _latency(self) -> Record | None:
-        lengths = [
-            attempt["latency_s"]
-            for attempts in self._transactions.values()
-            for attempt in attempts
-            if attempt["outcome"] == "committed"
-        ]
-        if len(lengths) < 2:
-            return {"median": lengths[0], "p95": lengths[0]} if lengths else None
-        cuts = statistics.quantiles(lengths, n=20, method="inclusive")
-        return {"median": round(cuts[9], 6), "p95": round(cuts[18], 6)}
+        newest = (attempts[-1] for attempts in self._transactions.values())
+        lengths = sorted(each["latency_s"] for each in newest if each["outcome"] == "committed")
+        count = len(lengths)
+        return {"median": lengths[count // 2], "p95": lengths[count * 19 // 20]} if count else None
 
 
 def seconds(at: Any) -> float:
