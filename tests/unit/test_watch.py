@@ -207,15 +207,28 @@ def test_a_loop_that_waits_turns_and_one_that_is_busy_does_not(
     now = [7.0]
     monkeypatch.setattr("txtopo.spark.machine.time.time", lambda: now[0])
     machine = Machine("words")
-    turns: list[float] = []
-    machine.after(0.0, lambda: turns.append(machine.turned_at))
-    action = machine.next()
-    now[0] = 99.0
-    action()
+
+    def turned_later() -> float:
+        now[0] += 1.0
+        return machine.turned_at()
+
+    assert turned_later() == 8.0
     machine.post(lambda: None)
-    monkeypatch.setattr(machine, "_next", lambda: turns.append(machine.turned_at))
+    machine.post(lambda: None)
     machine.next()
-    assert turns == [7.0, 99.0]
+    assert [turned_later(), turned_later()] == [9.0, 9.0]  # since then it is busy
+    machine.next()
+    assert turned_later() == 11.0
+    waits: list[float] = []
+
+    def now_s() -> float:
+        waits.append(turned_later())
+        return 0.0
+
+    monkeypatch.setattr(machine, "now", now_s)
+    machine.post(lambda: None)
+    machine.next()
+    assert waits == [12.0]
 
 
 def test_a_real_engines_run_is_seen_with_its_commits_failures_and_end(tmp_path: Path) -> None:
@@ -223,7 +236,7 @@ def test_a_real_engines_run_is_seen_with_its_commits_failures_and_end(tmp_path: 
     board, machine = StatusBoard(RunStatus("words", "words")), Machine("words")
 
     def look() -> live.Moment:
-        return live.Moment(AT, board.snapshot(), machine.turned_at, False, 0)
+        return live.Moment(AT, board.snapshot(), machine.turned_at(), False, 0)
 
     facts = records.facts(graph, "words", Config(), "local[2]")
     kept = recording.Recording("words", tmp_path, 1 << 20, "full", facts, look)

@@ -109,7 +109,7 @@ class TopologyRun:
         if data_dir is not None and conf.journal != "off":
 
             def look() -> Moment:
-                store, turned_at = self._store, self._machine.turned_at
+                store, turned_at = self._store, self._machine.turned_at()
                 return Moment(time.time(), self.status(), turned_at, store.is_away, store.outages)
 
             facts = records.facts(graph, name, conf, str(context.master))

@@ -28,8 +28,9 @@ class Machine:
         self._queue: queue.SimpleQueue[Action] = queue.SimpleQueue()
         self._timers: list[tuple[float, int, Action]] = []
         self._timer_ids = itertools.count()
-        self._taken_at: float | None = None
-        """When the loop took its last action. None while it waits for the next."""
+        self._action: Action | None = None
+        """The action that the loop is doing. None while the loop waits for an action."""
+        self._seen: tuple[Action | None, float] = (None, 0.0)
 
     def now(self) -> float:
         return time.monotonic()
@@ -46,25 +47,26 @@ class Machine:
     def after(self, delay_s: float, action: Action) -> None:
         heapq.heappush(self._timers, (self.now() + delay_s, next(self._timer_ids), action))
 
-    @property
     def turned_at(self) -> float:
-        """When the loop last turned, in seconds since 1970: now, while it waits for an action."""
-        return self._taken_at or time.time()
+        """When the loop last turned, in seconds since 1970: now, unless the loop was doing the same
+        action at the last call. For one thread only."""
+        action = self._action
+        if action is None or action is not self._seen[0]:
+            self._seen = (action, time.time())
+        return self._seen[1]
 
     def next(self) -> Action:
-        self._taken_at = None
-        action = self._next()
-        self._taken_at = time.time()
-        return action
-
-    def _next(self) -> Action:
+        self._action = None
         now = self.now()
         if self._timers and self._timers[0][0] <= now:
-            return heapq.heappop(self._timers)[2]
-        try:
-            return self._queue.get(timeout=self._timers[0][0] - now if self._timers else None)
-        except queue.Empty:
-            return heapq.heappop(self._timers)[2]
+            action = heapq.heappop(self._timers)[2]
+        else:
+            try:
+                action = self._queue.get(timeout=self._timers[0][0] - now if self._timers else None)
+            except queue.Empty:
+                action = heapq.heappop(self._timers)[2]
+        self._action = action
+        return action
 
     def threads(self, name: str, count: int, failed: Callable[[BaseException], None]) -> Threads:
         return WorkThreads(name, count, failed)
