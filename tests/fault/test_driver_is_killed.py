@@ -15,7 +15,7 @@ import pytest
 
 from starter import transactional_global_count, transactional_words
 from tests.processes.drivers import drive
-from txtopo.journal import fold, reader, recording, writer
+from txtopo.journal import fold, reader, recording, watch, writer
 
 # A driver is killed at each of these points, in order. ``record.after`` ends a transaction,
 # so that the txid grows afterwards.
@@ -40,12 +40,13 @@ KILLS = [
 def test_killed_at_every_step_everything_still_counts_once(
     tmp_path: Path, name: str, pending: int
 ) -> None:
-    for kill in KILLS:
+    for number, kill in enumerate(KILLS, 1):
         done = drive(name, tmp_path, pending, fault=f"{kill}=kill")
         assert done.returncode == -signal.SIGKILL, (
             f"{kill} was not hit:\n{done.stdout}\n{done.stderr}"
         )
         assert f"fault: {kill.split('@')[0]} at txid {kill.split('@')[1]}: kill" in done.stderr
+        assert watched_run(tmp_path) == (number, False, None)
     last = drive(name, tmp_path, pending)
     assert last.returncode == 0, last.stderr
     assert re.search(
@@ -63,6 +64,13 @@ def test_killed_at_every_step_everything_still_counts_once(
         assert cat is not None
         assert (cat.curr, cat.prev, cat.txid) == (8, 5, 2)
         assert dict(buckets.items()) == {0: 5}
+
+
+def watched_run(tmp_path: Path) -> tuple[int, bool, object]:
+    """The newest run, seen from outside: its epoch, whether it is alive, and its end."""
+    place = recording.place(tmp_path / "zookeeper", topology_id_of(tmp_path / "zookeeper"))
+    run = watch.Watch(place).refresh()["run"]
+    return run["epoch"], run["is_alive"], run["ended"]
 
 
 def topology_id_of(data_dir: Path) -> str:
