@@ -96,6 +96,14 @@ def test_the_lanes_of_a_dead_run_end_and_the_title_says_since_when(data_dir: Pat
     assert later[2:] == dead
 
 
+def test_an_attempt_that_has_just_ended_is_shown_once(data_dir: Path) -> None:
+    place = recording.place(data_dir, "words")
+    committed = ended(59.0, 9, 1, "committed", 9.0, 1.0, 9.0)
+    write(place, committed, first=test_watch.head())
+    (lane,) = (row for row in rows(data_dir, OPEN_S, 80, 24) if row.startswith("       9 "))
+    assert "2 attempts" in lane
+
+
 def test_an_ended_run_says_how_and_has_nothing_in_flight(data_dir: Path) -> None:
     place = recording.place(data_dir, "words")
     error = ValueError("cannot parse\nTraceback")

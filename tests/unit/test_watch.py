@@ -325,10 +325,11 @@ def test_a_watch_that_begins_late_has_the_view_of_one_that_was_there_from_the_be
 def test_a_new_generation_and_a_new_run_begin_the_view_anew(tmp_path: Path) -> None:
     watched = watch.Watch(tmp_path, lambda: AT)
     write(tmp_path, *(attempt(txid) for txid in range(1, 900)), first=head())
-    watch.Watch(tmp_path).refresh()
+    late = watch.Watch(tmp_path, lambda: AT)
     watched.refresh()
+    late.refresh()
     write(tmp_path, attempt(1), first=head(generation="second"))
-    for each in (watched, watch.Watch(tmp_path, lambda: AT)):
+    for each in (watched, late, watch.Watch(tmp_path, lambda: AT)):
         each.refresh()
         assert [transaction["txid"] for transaction in each.view()["transactions"]] == [1]
     stopped = records.run_ended(None, AT, "full")

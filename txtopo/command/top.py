@@ -243,7 +243,7 @@ def _lanes(view: Record, now: float, width: int, room: int) -> list[Row]:
     }
     over = {(each["txid"], n["attempt"]) for each in view["transactions"] for n in each["attempts"]}
     present, open_txids = view["live"], set()
-    if present is not None and view["run"]["ended"] is None:
+    if present is not None:
         seen_at = watch.seconds(present["at"])
         later_s = max(now - seen_at, 0) if view["run"]["is_alive"] else 0.0
         for each in present["active"]:
