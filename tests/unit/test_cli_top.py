@@ -74,11 +74,11 @@ def test_transactions_are_shown_side_by_side(data_dir: Path, width: int) -> None
 
 
 def test_the_newest_transactions_remain_in_a_low_window(data_dir: Path) -> None:
-    assert [row.split()[0] for row in rows(data_dir, OPEN_S, 80, 6)[2:4]] == ["9", "10"]
+    assert [row.split()[0] for row in rows(data_dir, OPEN_S, 80, 7)[3:5]] == ["9", "10"]
 
 
 def test_failures_are_shown_with_tracebacks_and_cannot_control_the_terminal(data_dir: Path) -> None:
-    _, _, failure, trace = rows(data_dir, OPEN_S, 200, 24, True)
+    *_, failure, trace = rows(data_dir, OPEN_S, 200, 24, True)
     assert failure.endswith(
         "8:0 failed, committed by 8:1: split, task 0, execute: ValueError:  [31mcannot"
     )
@@ -86,14 +86,14 @@ def test_failures_are_shown_with_tracebacks_and_cannot_control_the_terminal(data
 
 
 def test_the_lanes_of_a_dead_run_end_and_the_title_says_since_when(data_dir: Path) -> None:
-    title, *dead = rows(data_dir, 70.0, 80, 24)
+    title, *_ = rows(data_dir, 70.0, 80, 24)
     assert title == "words, epoch 1: running, ZooKeeper ok"  # another machine's: not yet
-    title, numbers, *dead = rows(data_dir, 90.0, 80, 24)
+    title, numbers, *rest = rows(data_dir, 90.0, 80, 24)
     assert title == "words, epoch 1: died 32 s ago"
     assert "2 not finished" in numbers
     later = rows(data_dir, 900.0, 80, 24)
     assert later[0] == "words, epoch 1: died 14 min ago"
-    assert later[2:] == dead
+    assert later[2:] == rest
 
 
 def test_an_attempt_that_has_just_ended_is_shown_once(data_dir: Path) -> None:

@@ -154,7 +154,8 @@ def frame(
 ) -> list[Row]:
     """The rows that show ``view``: at most ``height``, each with at most ``width`` characters.
     ``now`` is in seconds since 1970. ``with_failures``: failures instead of transactions."""
-    rows: list[Row] = [[(_title(view, now), "bold")], [(" · ".join(_numbers(view)), "")]]
+    rows: list[Row] = [[(_title(view, now), "bold")]]
+    rows += [[(" · ".join(numbers), "")] for numbers in _numbers(view)]
     legend = [part for glyph, name in _LEGEND for part in (glyph, (f" {name}  ", ""))]
     failures = [_failure(each) for each in view["failures"]]
     below: list[Row] = [legend, [(failures[0], "red")]] if failures else [legend]
@@ -193,22 +194,21 @@ def _length(length_s: float) -> str:
     return f"{length_s / size:.0f} {unit}"
 
 
-def _numbers(view: Record) -> list[str]:
-    numbers = []
+def _numbers(view: Record) -> tuple[list[str], list[str]]:
+    """Counts, then rates."""
+    counts, rates = [], []
     if (present := view["live"]) is not None:
-        status = present["status"]
-        in_flight = len(present["active"])
-        numbers = [
-            f"{status['committed']} committed",
-            f"{in_flight} {'in flight' if view['run']['is_alive'] else 'not finished'}",
-            f"{status['failed']} failed",
-            f"{status['behind']} behind",
+        status, is_alive = present["status"], view["run"]["is_alive"]
+        counts = [
+            f"{status['committed']:,} committed",
+            f"{len(present['active'])} {'in flight' if is_alive else 'not finished'}",
+            f"{status['failed']:,} failed",
+            f"{status['behind']:,} behind",
         ]
-        if view["run"]["is_alive"]:
-            numbers.append(f"{status['tuples_per_s']:,.0f} tuples/s")
+        rates = [f"{status['tuples_per_s']:,.0f} tuples/s"] if is_alive else []
     if (latency := view["latency_s"]) is not None:
-        numbers.append(f"latency {latency['median']:.1f} s, 95 % {latency['p95']:.1f} s")
-    return numbers
+        rates.append(f"latency {latency['median']:.1f} s, 95 % {latency['p95']:.1f} s")
+    return counts, rates
 
 
 def _failure(failure: Record) -> str:
