@@ -40,7 +40,7 @@ def ended(at_s: float, txid: int, n: int, outcome: str, *lengths: float, **more:
 def data_dir(tmp_path: Path) -> Path:
     """A run with commits, a failed attempt, a discarded one, and two transactions in flight."""
     place = recording.place(tmp_path, "words")
-    failure = test_watch.failure("ValueError: \x1b[31mcannot\nparse")
+    failure = test_watch.failure("ValueError: cannot\nparse", "sp\x1blit")
     written = [
         ended(20.0, 7, 0, "committed", 15.0, 1.0, 4.0),
         ended(31.0, 8, 0, "failed", 20.0, failure=failure),
@@ -80,7 +80,7 @@ def test_the_newest_transactions_remain_in_a_low_window(data_dir: Path) -> None:
 def test_failures_are_shown_with_tracebacks_and_cannot_control_the_terminal(data_dir: Path) -> None:
     *_, failure, trace = rows(data_dir, OPEN_S, 200, 24, True)
     assert failure.endswith(
-        "8:0 failed, committed by 8:1: split, task 0, execute: ValueError:  [31mcannot"
+        "8:0 failed, committed by 8:1: sp lit, task 0, execute: ValueError: cannot"
     )
     assert trace == "  traceback"
 
