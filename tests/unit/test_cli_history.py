@@ -171,7 +171,7 @@ def test_what_the_journal_does_not_have_is_said_with_a_cure(
         capsys, "why", "words", "9", *asked, code=2
     )
     refused = said(capsys, "history", "wrds", *asked, code=2)
-    assert "topology 'wrds' has no journal in" in refused
+    assert "there is no journal of topology 'wrds' in" in refused
     assert "Name the runs' data directory" in refused
     segment, _ = writer.segments(recording.place(data_dir, "words"))
     segment.write_bytes(segment.read_bytes().replace(b'"v":1', b'"v":2'))

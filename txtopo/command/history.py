@@ -12,7 +12,7 @@ from typing import Any
 from txtopo import errors
 from txtopo.command import options, output, whereabouts
 from txtopo.engine import logged
-from txtopo.journal import fold, reader, recording
+from txtopo.journal import fold, reader
 from txtopo.journal.fold import Transaction, View
 from txtopo.journal.records import Record
 from txtopo.state import administration, opening
@@ -133,13 +133,7 @@ def _opened(
     parsed: argparse.Namespace, read: Callable[[reader.Reader, argparse.Namespace], list[Record]]
 ) -> tuple[reader.Reader, View, list[str]]:
     """The journal, the view of what ``read`` finds there, and notes for people."""
-    path = recording.place(whereabouts.data_dir(parsed), parsed.topology)
-    journal = reader.Reader(path)
-    if not journal.exists:
-        raise errors.UsageError(
-            f"topology {parsed.topology!r} has no journal in {path}\n"
-            "  Name the runs' data directory with `--data-dir DIR`, on the drivers' machine. With journal=off, runs keep no journal."
-        )
+    journal = reader.Reader(whereabouts.journal(parsed))
 
     def position(opened: opening.Opened | None) -> tuple[str | None, int | None]:
         return (

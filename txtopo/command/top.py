@@ -16,15 +16,12 @@ import termios
 import time
 import tty
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from txtopo import errors
-from txtopo.command import options, signals, whereabouts
+from txtopo.command import signals, whereabouts
 from txtopo.engine import logged
-from txtopo.journal import fold, recording, watch, writer
+from txtopo.journal import fold, watch
 from txtopo.journal.records import Record
-from txtopo.state import layout
 
 Row = list[tuple[str, str]]
 """Texts, each with its style: a colour's name, or empty."""
@@ -59,20 +56,13 @@ def add(commands: Any) -> None:
         description="Show a run as it goes on: its newest transactions, side by side, and its failures. Reads the files in the runs' data\n"
         "directory, and nothing else. Keys: q quits, f shows the failures, or the transactions again.",
     )
-    parser.add_argument(
-        "topology",
-        metavar="TOPOLOGY_ID",
-        nargs="?",
-        help="the topology (default: the only one in the data directory)",
-    )
+    whereabouts.add_journal(parser)
     parser.add_argument("--once", action="store_true", help="print the present state, and end")
-    whereabouts.add_data_dir(parser)
-    options.add_verbose(parser)
     parser.set_defaults(do=_top)
 
 
 def _top(parsed: argparse.Namespace) -> int:
-    watched = watch.Watch(_journal(whereabouts.data_dir(parsed), parsed.topology))
+    watched = watch.Watch(whereabouts.journal(parsed))
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     if is_terminal and not parsed.once:
         if importlib.util.find_spec("rich") is not None:
@@ -83,28 +73,6 @@ def _top(parsed: argparse.Namespace) -> int:
     for row in frame(watched.view(), time.time(), _WIDTH, _HEIGHT):
         print("".join(text for text, _ in row).rstrip())
     return 0
-
-
-def _journal(data_dir: Path, topology_id: str | None) -> Path:
-    """The journal's directory of ``topology_id``, by default of the only topology."""
-    folder = data_dir / recording.FOLDER
-    ids = (
-        []
-        if not folder.is_dir()
-        else sorted(layout.decode_name(each) for each in os.listdir(folder))
-    )
-    known = topology_id or (ids[0] if len(ids) == 1 else None)
-    if known is None and ids:
-        raise errors.UsageError(
-            f"{data_dir} has journals of several topologies: {', '.join(ids)}\n  Name the topology: `txtopo top TOPOLOGY_ID`."
-        )
-    path = recording.place(data_dir, known or "")
-    if known is None or not writer.segments(path):
-        raise errors.UsageError(
-            f"there is no journal {f'of topology {known!r} ' if known else ''}in {folder}\n"
-            "  Name the runs' data directory with `--data-dir DIR`, on the driver's machine. With journal=off, runs keep no journal."
-        )
-    return path
 
 
 # -- the terminal --------------------------------------------------------------------------------

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
 from txtopo import config, errors
 from txtopo.command import options
+from txtopo.journal import recording, writer
 from txtopo.spark import settings as spark_settings
-from txtopo.state import credentials, directory, opening
+from txtopo.state import credentials, directory, layout, opening
 
 T = TypeVar("T")
 
@@ -49,6 +51,18 @@ def add_data_dir(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def add_journal(parser: argparse.ArgumentParser) -> None:
+    """Add the topology and ``--data-dir``, for a command that reads the journal alone."""
+    parser.add_argument(
+        "topology",
+        metavar="TOPOLOGY_ID",
+        nargs="?",
+        help="the topology (default: the only one in the data directory)",
+    )
+    add_data_dir(parser)
+    options.add_verbose(parser)
+
+
 def add_execute(parser: argparse.ArgumentParser) -> None:
     """Add ``--execute``, without which nothing is changed."""
     parser.add_argument("--execute", action="store_true", help="do it")
@@ -63,6 +77,25 @@ def where(parsed: argparse.Namespace) -> config.Config:
 def data_dir(parsed: argparse.Namespace) -> Path:
     """The data directory, if no ensemble is given."""
     return where(parsed).data_dir or Path(directory.DEFAULT)
+
+
+def journal(parsed: argparse.Namespace) -> Path:
+    """The journal's directory of the topology, by default of the only topology."""
+    folder, topology_id = data_dir(parsed) / recording.FOLDER, parsed.topology
+    if topology_id is None:
+        ids = sorted(map(layout.decode_name, os.listdir(folder))) if folder.is_dir() else []
+        if len(ids) > 1:
+            raise errors.UsageError(
+                f"{folder} has journals of several topologies: {', '.join(ids)}\n  Name the topology."
+            )
+        topology_id = next(iter(ids), None)
+    path = None if topology_id is None else recording.place(data_dir(parsed), topology_id)
+    if path is None or not writer.segments(path):
+        raise errors.UsageError(
+            f"there is no journal {f'of topology {topology_id!r} ' if topology_id else ''}in {folder}\n"
+            "  Name the runs' data directory with `--data-dir DIR`, on the driver's machine. With journal=off, runs keep no journal."
+        )
+    return path
 
 
 def look(
