@@ -27,6 +27,7 @@ from txtopo.command import (
     new,
     options,
     output,
+    page_commands,
     request_commands,
     reset,
     show_state,
@@ -227,6 +228,7 @@ def _parser() -> argparse.ArgumentParser:
 
     request_commands.add(commands)
     top.add(commands)
+    page_commands.add(commands)
     history.add(commands)
 
     resetting = commands.add_parser(

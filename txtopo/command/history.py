@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from txtopo import errors
 from txtopo.command import options, output, whereabouts
 from txtopo.engine import logged
-from txtopo.journal import fold, reader
+from txtopo.journal import fold, reader, watch
 from txtopo.journal.fold import Transaction, View
 from txtopo.journal.records import Record
+from txtopo.page import html
 from txtopo.state import administration, opening
 
 LAST = 20
@@ -51,6 +53,12 @@ def add(commands: Any) -> None:
     history.add_argument(
         "--failed", action="store_true", help="only transactions with failed attempts"
     )
+    history.add_argument(
+        "--html",
+        type=Path,
+        metavar="FILE",
+        help=f"write the page that `txtopo page` serves into FILE, with the newest {watch.TRANSACTIONS_MAX} transactions in it",
+    )
     _add_where(history)
     history.set_defaults(do=_history)
 
@@ -72,6 +80,8 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
 
 
 def _history(parsed: argparse.Namespace) -> int:
+    if parsed.html is not None:
+        return _write_page(parsed)
     journal, view, notes = _opened(parsed, _read)
     first = parsed.first or 1
     txids = [
@@ -98,6 +108,23 @@ def _history(parsed: argparse.Namespace) -> int:
         begins = "" if begins_at is None else f", the journal begins at {begins_at}"
         print(f"topology {parsed.topology}: the next transaction is {view.current}{begins}")
         print("\n".join(history_lines(view, transactions, holes) + notes))
+    return 0
+
+
+def _write_page(parsed: argparse.Namespace) -> int:
+    if parsed.json or parsed.failed or parsed.first is not None or parsed.last != LAST:
+        raise errors.UsageError(
+            "--html goes with none of --json, --failed, --from and --last\n  Leave them out: the page shows the newest transactions."
+        )
+    watching = watch.Watch(whereabouts.journal(parsed))
+    watching.refresh()
+    try:
+        parsed.html.write_text(html.whole(watching.view()), encoding="utf-8")
+    except OSError as error:
+        raise errors.UsageError(
+            f"cannot write {parsed.html}: {error.strerror}\n  Name a file in a directory that exists."
+        ) from error
+    print(f"wrote {parsed.html}")
     return 0
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 
 from txtopo import config, errors
-from txtopo.command import options, output, signals, target
+from txtopo.command import options, output, page_commands, signals, target
 from txtopo.dataplane import out_of_resources
 from txtopo.engine import logged
 from txtopo.engine.status import RunStatus
@@ -159,6 +159,7 @@ def run(
     try:
         with (
             _logs_shown(shown, conf.log_level if lines else None),
+            page_commands.of_run(parsed, conf, topology.id, shown.say),
             signals.StopSignals(
                 early=lambda: shown.say(
                     "stopping: as soon as Spark has started (again to stop now)"

@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, NoReturn
 
 from txtopo import config, errors
@@ -126,6 +127,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     take = "take the topology at once: that coordinator can write no more"
     held.add_argument("--standby", action="store_const", const="wait", dest="on_held", help=wait)
     held.add_argument("--takeover", action="store_const", const="take", dest="on_held", help=take)
+    add_page(parser.add_argument_group("a page for the browser"))
     more = parser.add_argument_group("more")
     more.add_argument("--name", help="name of the run (default: the topology's id)")
     more.add_argument(
@@ -142,6 +144,22 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     )
     add_set(more)
     add_verbose(more)
+
+
+def add_page(parser: argparse._ActionsContainer, default: str | None = None) -> None:
+    """Add the options that say where the page is served."""
+    parser.add_argument(
+        "--page",
+        metavar="[HOST:]PORT",
+        default=default,
+        help="serve a page that shows the run in a browser, on 127.0.0.1 unless HOST is given. Port 0 is any free port",
+    )
+    parser.add_argument(
+        "--page-token-file",
+        type=Path,
+        metavar="FILE",
+        help="the page's token, in a file of mode 0600 (default: a random token). Needed for a HOST that other machines reach",
+    )
 
 
 def add_set(parser: argparse._ActionsContainer) -> None:

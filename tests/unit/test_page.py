@@ -1,0 +1,423 @@
+"""The page's server: what it answers, to whom it answers, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import http.client
+import json
+import logging
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from tests import patience
+from tests.canned_run import SCRIPT, CannedRun, of_a_while
+from txtopo import UsageError
+from txtopo.journal import watch
+from txtopo.page import access, feed, health, html, server
+
+TOKEN = "a-token-of-this-test"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+COOKIE = "txtopo-page-{port}"
+
+
+@contextlib.contextmanager
+def served(path: Path) -> Iterator[tuple[server.Page, int]]:
+    host, listening = access.listen("0", is_open_allowed=False)
+    with server.Page(path, listening, TOKEN, host) as page:
+        yield page, listening.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CannedRun]:
+    run = of_a_while(tmp_path_factory.mktemp("data"), 8)
+    yield run
+    run.end()
+
+
+@pytest.fixture(scope="module")
+def port(run: CannedRun) -> Iterator[int]:
+    with served(run.path) as (_, port):
+        yield port
+
+
+def ask(
+    port: int, path: str = "/", method: str = "GET", **headers: str
+) -> tuple[http.client.HTTPResponse, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=patience.PATIENCE_S)
+    with contextlib.closing(connection):
+        connection.request(method, path, headers=headers)
+        answer = connection.getresponse()
+        return answer, answer.read().decode()
+
+
+class Reader:
+    """A program that follows a run. A context manager."""
+
+    def __init__(self, port: int) -> None:
+        self._connection = http.client.HTTPConnection(
+            "127.0.0.1", port, timeout=patience.PATIENCE_S
+        )
+        self._connection.request("GET", "/api/v1/events", headers=BEARER)
+        self.answer = self._connection.getresponse()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def event(self) -> tuple[str, Any] | None:
+        """The next event: name and data. None at the end."""
+        name = self.answer.readline().decode().removeprefix("event: ").strip()
+        if not name:
+            return None
+        data = self.answer.readline().decode().removeprefix("data: ")
+        assert self.answer.readline() == b"\n"
+        return name, json.loads(data)
+
+    def close(self) -> None:
+        self.answer.close()
+        self._connection.close()
+
+
+# -- who may look ----------------------------------------------------------------------------------
+
+
+def test_the_page_listens_on_loopback_unless_a_token_file_was_given() -> None:
+    host, listening = access.listen("0", is_open_allowed=False)
+    with listening:
+        assert (host, listening.getsockname()[0]) == ("127.0.0.1", "127.0.0.1")
+    with pytest.raises(UsageError, match=r"other machines reach.*\n  .*--page-token-file FILE"):
+        access.listen("0.0.0.0:0", is_open_allowed=False)
+    with access.listen("0.0.0.0:0", is_open_allowed=True)[1] as listening:
+        assert listening.getsockname()[0] == "0.0.0.0"
+
+
+def test_a_port_in_use_is_refused_with_the_cure() -> None:
+    with access.listen("0", is_open_allowed=False)[1] as listening:
+        port = listening.getsockname()[1]
+        with pytest.raises(UsageError, match=rf"port {port} of .* in use\n  Give another --page"):
+            access.listen(str(port), is_open_allowed=False)
+
+
+@pytest.mark.parametrize("address", ["", "host", "host:", "70000", "a:b:1", ":8080"])
+def test_a_text_that_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(UsageError, match=r"is no address\n  Give \[HOST:\]PORT"):
+        access.listen(address, is_open_allowed=False)
+
+
+def test_a_token_in_the_address_becomes_a_cookie_and_leaves_the_address(port: int) -> None:
+    answer, _ = ask(port, f"/?token={TOKEN}&more=1")
+    assert (answer.status, answer.headers["location"]) == (303, "/?more=1")
+    cookie = answer.headers["set-cookie"]
+    assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(cookie.split("; "))
+    value = cookie.partition(";")[0]
+    assert value == f"{COOKIE.format(port=port)}={TOKEN}"
+    assert ask(port, Cookie=value)[0].status == 200
+
+
+def test_a_token_leads_to_no_other_host(port: int) -> None:
+    assert ask(port, f"//evil.example/?token={TOKEN}")[0].headers["location"] == "/evil.example/"
+
+
+def test_a_program_sends_the_token_as_a_header(port: int) -> None:
+    answer, text = ask(port, "/api/v1/view", **BEARER)
+    assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
+    assert json.loads(text)["topology_id"] == "words"
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, {"Authorization": "Bearer other"}, {"Cookie": "txtopo-page-{port}=other"}]
+)
+@pytest.mark.parametrize("path", ["/", "/api/v1/view", "/api/v1/events", "/metrics", "/?token=no"])
+def test_without_the_token_there_is_no_answer(
+    port: int, path: str, headers: dict[str, str]
+) -> None:
+    told = {name: value.format(port=port) for name, value in headers.items()}
+    answer, text = ask(port, path, **told)
+    assert answer.status == 401
+    assert "Type the whole address that the run printed" in text
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "[", ""]
+)
+def test_a_request_for_a_foreign_host_is_refused(port: int, host: str) -> None:
+    assert ask(port, **BEARER, Host=host)[0].status == 421
+    assert ask(port, "/healthz", Host=host)[0].status == 421
+
+
+@pytest.mark.parametrize("host", ["localhost:1", "127.0.0.1", "[::1]:1", socket.gethostname()])
+def test_this_machine_is_no_foreign_host(port: int, host: str) -> None:
+    assert ask(port, **BEARER, Host=host)[0].status == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
+def test_the_page_only_shows(port: int, method: str) -> None:
+    answer, _ = ask(port, "/api/v1/view", method, **BEARER)
+    assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"), [("/", BEARER), ("/", {}), ("/api/v1/view", BEARER), ("/nothing", BEARER)]
+)
+def test_every_answer_restricts_the_browser(port: int, path: str, headers: dict[str, str]) -> None:
+    sent = ask(port, path, **headers)[0].headers
+    assert sent["x-content-type-options"] == "nosniff"
+    assert sent["referrer-policy"] == "no-referrer"
+    assert sent["cache-control"] == "no-store"
+    assert {"default-src 'none'", "connect-src 'self'", "frame-ancestors 'none'"} <= set(
+        sent["content-security-policy"].split("; ")
+    )
+
+
+def test_only_the_pages_own_script_and_style_run(port: int) -> None:
+    answer, page = ask(port, **BEARER)
+    policy = answer.headers["content-security-policy"]
+    for tag in ("script", "style"):
+        (text,) = re.findall(rf"<{tag}>(.*?)</{tag}>", page, flags=re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+    assert "unsafe" not in policy
+
+
+def test_the_script_makes_no_markup_of_texts() -> None:
+    script = html.live()
+    for way in ("innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "srcdoc"):
+        assert way not in script
+    assert not re.search(r"<[^>]+ (on\w+|style)=", script)
+
+
+def test_secrets_in_settings_are_hidden_as_in_the_journal(tmp_path: Path) -> None:
+    run = CannedRun(
+        tmp_path, settings={"zookeeper_password": "hunter2"}, master="spark://me:hunter2@h:1"
+    )
+    run.end(ValueError("password=hunter2"))
+    with served(run.path) as (_, port):
+        view = ask(port, "/api/v1/view", **BEARER)[1]
+    assert '"ended"' in view
+    assert "hunter2" not in view
+
+
+# -- the token -------------------------------------------------------------------------------------
+
+
+def test_a_token_file_must_be_this_users_alone_and_have_a_token(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    with pytest.raises(UsageError, match=r"no token in .*token: No such file.*\n  Make one"):
+        access.token_in(file)
+    file.write_text(f"{TOKEN}\n")
+    file.chmod(0o640)
+    with pytest.raises(UsageError, match=r"other users can read .*\n  Type: chmod 600"):
+        access.token_in(file)
+    file.chmod(0o600)
+    assert access.token_in(file) == TOKEN
+    for text in ("", "short", "with a space in the middle", "mit-Umlaut-äöüÄÖÜß"):
+        file.write_text(text)
+        with pytest.raises(UsageError, match=r"has no token of at least 16 characters"):
+            access.token_in(file)
+
+
+def test_a_run_that_is_started_again_has_the_same_token(tmp_path: Path) -> None:
+    token = access.kept_token(tmp_path / "journal" / "words")
+    file = tmp_path / "journal" / "words" / access.KEPT_TOKEN
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert access.kept_token(file.parent) == token
+    file.write_text("")  # as after a power cut
+    other = access.kept_token(file.parent)
+    assert len(other) > 30
+    assert other != token
+    assert access.token_in(file) == other
+
+
+def test_without_a_place_the_token_is_not_kept(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert access.kept_token(tmp_path / "file" / "words") != access.kept_token(
+        tmp_path / "file" / "words"
+    )
+
+
+# -- answers ---------------------------------------------------------------------------------------
+
+
+def test_the_view_is_the_journals(port: int, run: CannedRun) -> None:
+    told = json.loads(ask(port, "/api/v1/view", **BEARER)[1])
+    watching = watch.Watch(run.path)
+    watching.refresh()
+    expected = watching.view()
+    for name in ("run", "plan", "transactions", "failures", "stores"):
+        assert told[name] == expected[name]
+
+
+def test_a_text_without_a_form_in_utf_8_breaks_no_answer(tmp_path: Path) -> None:
+    run = CannedRun(tmp_path)
+    run.end(ValueError("file \udcff is damaged"))
+    with served(run.path) as (page, port):
+        view = json.loads(ask(port, "/api/v1/view", **BEARER)[1])
+        with Reader(port) as reader:
+            assert (reader.event() or ("",))[0] == "view"
+    assert view["run"]["ended"]["error"] == "file \udcff is damaged"
+    assert page.error is None
+
+
+def test_there_are_no_metrics_yet(port: int) -> None:
+    assert ask(port, "/metrics", **BEARER)[0].status == 501
+
+
+def test_probes_need_no_token(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "TURNED_S", patience.PATIENCE_S)
+    assert ask(port, "/healthz")[1] == "ok\n"
+    assert ask(port, "/readyz")[1] == "ok\n"
+
+
+def test_probes_of_no_run_answer_503(tmp_path: Path) -> None:
+    with served(tmp_path / "none") as (_, port):
+        answers = [ask(port, path) for path in ("/healthz", "/readyz")]
+        assert [answer.status for answer, _ in answers] == [503, 503]
+        assert [text for _, text in answers] == ["no run has begun\n", "no run has the topology\n"]
+        assert json.loads(ask(port, "/api/v1/view", **BEARER)[1])["run"] is None
+
+
+# -- events ----------------------------------------------------------------------------------------
+
+
+def test_a_reader_gets_the_whole_view_then_changes_and_at_last_the_end(tmp_path: Path) -> None:
+    run = of_a_while(tmp_path, 6)
+    with served(run.path) as (page, port), Reader(port) as reader:
+        name, view = reader.event() or ("", {})
+        assert (name, [each["txid"] for each in view["transactions"]]) == ("view", [*range(1, 7)])
+        run.attempt(7)
+        changes: dict[str, Any] = {}
+        while "transactions" not in changes:
+            name, changes = reader.event() or ("", {})
+            assert name in ("change", "beat")
+        assert [each["txid"] for each in changes["transactions"]] == [7]
+        run.end(ValueError("over"))
+        page.close()
+        last: dict[str, Any] = {}
+        while (event := reader.event()) is not None:
+            last |= event[1]
+        assert last["run"]["ended"]["error"] == "over"
+
+
+def test_a_reader_hears_from_the_server_without_a_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "BEAT_S", 0.0)
+    with served(tmp_path) as (_, port), Reader(port) as reader:
+        names = [(reader.event() or ("", {}))[0] for _ in range(3)]
+    assert names == ["view", "beat", "beat"]
+
+
+def test_there_is_a_bound_for_readers_and_a_place_is_free_again(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "READERS_MAX", 2)
+
+    def status() -> int:
+        with Reader(port) as reader:
+            return reader.answer.status
+
+    with Reader(port) as first:
+        with Reader(port) as second:
+            assert [(each.event() or ("",))[0] for each in (first, second)] == ["view", "view"]
+            with Reader(port) as third:
+                assert third.answer.status == 503
+                assert third.answer.read() == b"The page has 2 readers already.\n"
+        patience.wait_until(lambda: status() == 200)
+
+
+def test_a_slow_reader_is_dropped(run: CannedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "SLOW_S", 0.01)
+    told = feed.Feed(run.path, lambda: False)
+
+    async def never() -> Any:
+        await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            await never()
+
+    asyncio.run(asyncio.wait_for(feed.Events(told)({}, never, send), patience.PATIENCE_S))
+    assert told.readers == 0
+
+
+def test_a_reader_that_missed_many_changes_gets_the_whole_view(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "PAUSE_S", float("inf"))  # only view() reads
+    monkeypatch.setattr(feed, "CHANGES_MAX", 2)
+    run = CannedRun(tmp_path)
+
+    told = feed.Feed(run.path, lambda: False)
+    names = []
+    for missed in (1, 2, 3):
+        version, _ = told.news(None)
+        for _ in range(missed):
+            run.attempt(run.moment.status.current)
+            run.wait_until_written(run.moment.status.current - 1)
+            told.view()
+        events = told.news(version)[1]
+        names.append([each.decode().split()[1] for each in events])
+    run.end()
+    one, two, three = names
+    assert one[0] == two[0] == "change"
+    assert three == ["view"]
+
+
+def test_after_a_long_time_without_readers_the_journal_is_opened_anew(run: CannedRun) -> None:
+    told = feed.Feed(run.path, lambda: False)
+    version, _ = told.news(None)
+    before = told._watch
+    told._read_at -= feed.FORGET_S + 1
+    told.view()
+    assert told._watch is not before
+    (event,) = told.news(version)[1]
+    assert len(json.loads(event.partition(b"data: ")[2])["transactions"]) == 8
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+def test_an_error_ends_the_page_with_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refresh(self: watch.Watch) -> dict[str, Any]:
+        raise OSError(5, "the disk is broken")
+
+    monkeypatch.setattr(watch.Watch, "refresh", refresh)
+    with caplog.at_level(logging.WARNING), served(tmp_path) as (page, port):
+        assert ask(port, "/healthz")[0].status == 500
+        patience.wait_until(lambda: not page.is_served)
+        with pytest.raises(ConnectionRefusedError):
+            ask(port)
+        page._lose(ValueError("of another request"))
+    assert isinstance(page.error, OSError)
+    (warning,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert warning.getMessage().splitlines() == [
+        "the page is not served any more, but the run goes on: OSError: [Errno 5] the disk is broken",
+        "  `txtopo page` serves the page from the journal.",
+    ]
+
+
+# -- one file --------------------------------------------------------------------------------------
+
+
+def test_the_page_in_one_file_has_the_view_and_asks_no_server(run: CannedRun) -> None:
+    watching = watch.Watch(run.path)
+    watching.refresh()
+    page = html.whole(watching.view())
+    (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page)
+    assert json.loads(data) == watching.view()
+    assert SCRIPT in json.loads(data)["failures"][0]["cause"]["traceback"]
+    assert SCRIPT not in page
+    assert page.count("</script>") == 2
+    assert f'content="{html.POLICY}"' in page

@@ -1,0 +1,1 @@
+"""The page: shows a run in a browser, from the run's journal, and changes nothing."""

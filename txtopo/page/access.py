@@ -1,0 +1,175 @@
+"""Guards the page: opens its address, and refuses requests without the token.
+
+Invariants: without a token there is no answer, except to probes. A request for a foreign host, as
+after DNS rebinding, and any method but GET and HEAD are refused. Only a token file opens an address
+that other machines reach.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http
+import ipaddress
+import os
+import re
+import secrets
+import socket
+from collections.abc import Collection
+from pathlib import Path
+from urllib.parse import urlencode, urlsplit
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from txtopo import errors
+from txtopo.journal import writer
+from txtopo.page import html
+from txtopo.state import directory
+
+PROBES = frozenset({"/healthz", "/readyz"})
+"""Paths that need no token."""
+
+HEADERS = {
+    "content-security-policy": f"{html.POLICY}; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+}
+
+KEPT_TOKEN = "page-token"
+"""The file in a journal's directory that keeps the page's token."""
+
+_TOKEN = re.compile(r"[!-~]{16,}")
+_ADDRESS = re.compile(r"(?:(?:\[(?P<literal>[^]]+)\]|(?P<host>[^:\[\]]+)):)?(?P<port>\d{1,5})")
+_LOOPBACK = "127.0.0.1"
+
+
+def listen(address: str, is_open_allowed: bool) -> tuple[str, socket.socket]:
+    """The host in ``address``, which is ``[HOST:]PORT``, and a socket that listens there.
+
+    :raises UsageError: the address is no such address, is in use, or is reached from other machines
+        although ``is_open_allowed`` is not set.
+    """
+    parts = _ADDRESS.fullmatch(address)
+    if parts is None or int(parts["port"]) > 0xFFFF:
+        raise errors.UsageError(
+            f"--page {address} is no address\n  Give [HOST:]PORT, such as 8080, or 0 for any free port."
+        )
+    host, port = parts["literal"] or parts["host"] or _LOOPBACK, int(parts["port"])
+    try:
+        family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        if not ipaddress.ip_address(place[0]).is_loopback and not is_open_allowed:
+            raise errors.UsageError(
+                f"other machines reach the page at {host}\n"
+                "  Name a file with a token: --page-token-file FILE. The page is not encrypted. Without the file, use an SSH tunnel."
+            )
+        listening = socket.create_server(place[:2], family=family)
+    except OSError as error:
+        reason = str(error.strerror).partition(" (while")[0]  # Python names the address once more
+        raise errors.UsageError(
+            f"the page cannot listen on port {port} of {host}: {reason}\n  Give another --page [HOST:]PORT, or 0 for any free port."
+        ) from error
+    directory.keep_from_forks(listening)
+    return host, listening
+
+
+def token_in(file: Path) -> str:
+    """The token in ``file``, which only its user may read."""
+    try:
+        with file.open(encoding="ascii", errors="replace") as opened:
+            mode, token = os.fstat(opened.fileno()).st_mode, opened.read(4096).strip()
+    except OSError as error:
+        raise errors.UsageError(
+            f"there is no token in {file}: {error.strerror}\n  Make one: (umask 077 && openssl rand -hex 32 >{file})"
+        ) from error
+    if mode & 0o077:
+        raise errors.UsageError(f"other users can read {file}\n  Type: chmod 600 {file}")
+    if not _TOKEN.fullmatch(token):
+        raise errors.UsageError(
+            f"{file} has no token of at least 16 characters in ASCII, without spaces\n  Make one: (umask 077 && openssl rand -hex 32 >{file})"
+        )
+    return token
+
+
+def kept_token(journal: Path) -> str:
+    """The page's token for ``journal``. The first call makes and keeps the token, so that an open
+    page can follow a run that is started again."""
+    file = journal / KEPT_TOKEN
+    with contextlib.suppress(errors.UsageError):
+        return token_in(file)
+    token = secrets.token_urlsafe(32)
+    with contextlib.suppress(OSError):  # then the next run has another token
+        writer.make_private(journal)
+        making = file.with_name(f"{KEPT_TOKEN}.{os.getpid()}")
+        making.unlink(missing_ok=True)
+        with open(os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
+            opened.write(token)
+        making.replace(file)
+    return token
+
+
+class Guard:
+    """Refuses requests before ``app`` sees them, and adds the headers for security to all
+    answers."""
+
+    def __init__(self, app: ASGIApp, token: str, hosts: Collection[str], port: int) -> None:
+        self._app, self._token = app, token
+        self._hosts = {"localhost", *(host.lower() for host in hosts)}
+        self._cookie = f"txtopo-page-{port}"  # browsers do not tell ports apart
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        answer = self._answer(Request(scope))
+        await (self._app if answer is None else answer)(scope, receive, send_guarded)
+
+    def _answer(self, request: Request) -> Response | None:
+        """A refusal, or a cookie for a token. None for requests that pass."""
+        if not self._is_ours(request.headers.get("host", "")):
+            return _refused(http.HTTPStatus.MISDIRECTED_REQUEST, "This page has another address.")
+        if request.method not in ("GET", "HEAD"):
+            return _refused(
+                http.HTTPStatus.METHOD_NOT_ALLOWED, "The page only shows.", allow="GET, HEAD"
+            )
+        if request.url.path in PROBES:
+            return None
+        if self._is_token(request.query_params.get("token", "")):
+            rest = [each for each in request.query_params.multi_items() if each[0] != "token"]
+            query = f"?{urlencode(rest)}" if rest else ""
+            # One slash, or a path such as //elsewhere would lead to another host.
+            path = f"/{request.url.path.lstrip('/')}"
+            redirect = RedirectResponse(f"{path}{query}", http.HTTPStatus.SEE_OTHER)
+            redirect.set_cookie(self._cookie, self._token, httponly=True, samesite="strict")
+            return redirect
+        bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if self._is_token(bearer) or self._is_token(request.cookies.get(self._cookie, "")):
+            return None
+        return _refused(
+            http.HTTPStatus.UNAUTHORIZED,
+            "There is no token in the request.\n"
+            "Type the whole address that the run printed, or send the header `Authorization: Bearer TOKEN`.",
+            **{"www-authenticate": "Bearer"},
+        )
+
+    def _is_token(self, text: str) -> bool:
+        return secrets.compare_digest(text.encode(), self._token.encode())
+
+    def _is_ours(self, host: str) -> bool:
+        """Whether ``host`` is an IP address or a name of this machine. A foreign name may point to
+        this address, and the name's owner would then read the page."""
+        with contextlib.suppress(ValueError):
+            name = urlsplit(f"//{host}").hostname or ""
+            if name in self._hosts:
+                return True
+            ipaddress.ip_address(name)
+            return True
+        return False
+
+
+def _refused(status: http.HTTPStatus, text: str, **headers: str) -> Response:
+    return PlainTextResponse(f"{text}\n", status, headers)

@@ -1,0 +1,142 @@
+"""Serves the page in a thread of its own.
+
+Runs on: driver, or any process beside the journal.
+
+Invariants: an error ends the page with one warning, and never the run. :meth:`Page.close` tells
+readers the last change, and returns within ``END_S``.
+"""
+
+from __future__ import annotations
+
+import datetime
+import http
+import json
+import logging
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from txtopo.engine.observer import LOGGER
+from txtopo.journal import live
+from txtopo.page import access, feed, health, html, metrics
+
+END_S = 5.0
+
+
+class Page:
+    """A page for the journal in ``path``, served on the socket ``listening``. ``host`` is the name
+    in the page's address. A context manager."""
+
+    def __init__(self, path: Path, listening: socket.socket, token: str, host: str) -> None:
+        self._path, self._listening = path, listening
+        self._feed = feed.Feed(path, lambda: self._server.should_exit)
+        routes = [
+            Route("/", self._page),
+            Route("/api/v1/view", self._view),
+            Route("/api/v1/events", self._events),
+            Route("/metrics", self._metrics),
+            Route("/healthz", self._probe(health.doubt_about_work)),
+            Route("/readyz", self._probe(health.Readiness(_now()).doubt)),
+        ]
+        hosts = (host, socket.gethostname())
+        port = listening.getsockname()[1]
+        self._guard = access.Guard(Starlette(routes=routes), token, hosts, port)
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                self._app,
+                interface="asgi3",
+                http="h11",
+                ws="none",
+                loop="asyncio",
+                lifespan="off",
+                log_config=None,
+                log_level=logging.CRITICAL,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=2,
+            )
+        )
+        self.error: BaseException | None = None
+        """The error that has ended the page."""
+        self._thread = threading.Thread(target=self._run, name="txtopo-page", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the page is served."""
+        return self._thread.is_alive()
+
+    def close(self) -> None:
+        """Tell readers the last change, and end."""
+        self._server.should_exit = True
+        self._thread.join(END_S)
+        self._listening.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        try:
+            self._server.run(sockets=[self._listening])
+        except BaseException as error:
+            self._lose(error)
+
+    def _lose(self, error: BaseException) -> None:
+        if self.error is None:
+            self.error = error
+            self._server.should_exit = True
+            LOGGER.warning(
+                "the page is not served any more, but the run goes on: %s: %s\n"
+                "  `txtopo page` serves the page from the journal.",
+                type(error).__name__,
+                error,
+            )
+
+    async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._guard(scope, receive, send)
+        except Exception as error:
+            self._lose(error)
+
+    async def _page(self, request: Request) -> Response:
+        return HTMLResponse(html.live())
+
+    async def _view(self, request: Request) -> Response:
+        # JSONResponse raises for characters without a form in UTF-8.
+        data = json.dumps(self._feed.view())
+        return Response(data, media_type="application/json")
+
+    async def _events(self, request: Request) -> Response:
+        return feed.Events(self._feed)
+
+    async def _metrics(self, request: Request) -> Response:
+        try:
+            return PlainTextResponse(metrics.metrics(live.read(self._path)))
+        except NotImplementedError:
+            return PlainTextResponse("There are no metrics.\n", http.HTTPStatus.NOT_IMPLEMENTED)
+
+    def _probe(
+        self, judge: Callable[[Mapping[str, Any], datetime.datetime], str | None]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def probe(request: Request) -> Response:
+            doubt = judge(self._feed.view(), _now())
+            status = http.HTTPStatus.OK if doubt is None else http.HTTPStatus.SERVICE_UNAVAILABLE
+            return PlainTextResponse(f"{doubt or 'ok'}\n", status)
+
+        return probe
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
