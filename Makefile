@@ -27,7 +27,7 @@ CLASSES := $(VENV)/spark-classes.jsa
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --retries 10 --timeout 30 --constraint constraints.txt
 OR_SAY := || { echo >&2 "  pip names the package above. To try again, type: make $(or $(MAKECMDGOALS),venv)"; exit 1; }
 
-.PHONY: help venv java constraints servers more-servers demo demo-reset kafka-demo quick test kills guards thorough mutants soak lint types layers docs docs-refresh bench bench-quick ci
+.PHONY: help venv java constraints servers more-servers demo demo-reset kafka-demo quick test kills guards thorough mutants soak lint types layers docs docs-refresh screenshots bench bench-quick ci
 
 help: ## Say what there is
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,9 +69,10 @@ $(INSTALLED_BENCH): $(INSTALLED)
 	$(INSTALL) --quiet --editable '.[bench]' $(OR_SAY)
 	@touch $@
 
-$(SERVERS): $(INSTALLED) tests/servers/fetch.py tests/servers/jars.py
+$(SERVERS): $(INSTALLED) tests/servers/fetch.py tests/servers/jars.py tests/servers/browser.py
 	$(BIN)/python -m tests.servers.fetch
 	$(BIN)/python -m tests.servers.jars
+	$(BIN)/python -m tests.servers.browser
 	@touch $@
 
 # Which Java wrote it does not matter: another one goes on without it.
@@ -87,7 +88,7 @@ constraints: | $(MADE) ## Take the newest packages that pyproject.toml allows in
 	mv $(VENV)/constraints.txt constraints.txt
 	rm -rf $(VENV)/newest
 
-servers: $(SERVERS) ## Fetch the database servers and the Kafka broker that the tests start, into .venv
+servers: $(SERVERS) ## Fetch the database servers, the Kafka broker and the browser that the tests start, into .venv
 
 more-servers: java $(INSTALLED) ## Fetch what thorough tests need besides, into .venv: servers of objects by Go and npm, Delta's reader
 	$(BIN)/python -m tests.servers.more
@@ -152,6 +153,9 @@ docs: $(INSTALLED_DOCS) ## Build the documentation into docs/_build/html; a warn
 
 docs-refresh: $(INSTALLED) ## Write the parts of the documentation that are made from the source
 	$(BIN)/python docs/generated.py
+
+screenshots: java $(INSTALLED) $(SERVERS) ## Take the pictures of the page, of a real run, for the documentation
+	$(BIN)/python -m tests.processes.watched
 
 bench: java $(INSTALLED_BENCH) $(SERVERS) ## Measure everything beside its peers, about 38 minutes on a quiet machine; writes docs/benchmarks.md
 	$(BIN)/python -m bench.peers

@@ -65,7 +65,7 @@ class Found:
             {
                 file.parent
                 for part in ("lib", "usr/lib")
-                for file in (self.root / part).glob("*/*.so*")
+                for file in (self.root / part).rglob("*.so*")
             }
         )
         return {"LD_LIBRARY_PATH": os.pathsep.join(map(str, directories))}
@@ -73,6 +73,8 @@ class Found:
 
 SERVERS = {
     "mariadb": Server("mariadb", "mariadb-server-core", "mariadbd"),
+    # The driver's package needs the browser's.
+    "chromium": Server("chromium", "chromium-driver", "chromedriver"),
     "redis": Server("redis", "redis-server", "redis-server", others=("valkey-server",)),
 }
 

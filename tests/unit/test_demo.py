@@ -71,7 +71,7 @@ def checkout(tmp_path: Path) -> Path:
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path)
     (tmp_path / "tests" / "servers").mkdir(parents=True)
-    for name in ("servers/fetch.py", "servers/jars.py", "quick_java.py"):
+    for name in ("servers/fetch.py", "servers/jars.py", "servers/browser.py", "quick_java.py"):
         (tmp_path / "tests" / name).touch()
     return tmp_path
 
