@@ -1092,4 +1092,19 @@ MUTATIONS = (
         "",
         ("tests/unit/test_simulator_trial.py", "-k", "least_number"),
     ),
+    # -- counters ----------------------------------------------------------------------------------
+    Mutation(
+        "a discarded attempt counts",
+        "txtopo/engine/timelines.py",
+        "self._counter_names.bounded(work.counts.counters) if is_committed else {}",
+        "self._counter_names.bounded(work.counts.counters)",
+        ("tests/unit/test_counters.py",),
+    ),
+    Mutation(
+        "what emitters count in an emission job is lost",
+        "txtopo/engine/attempts.py",
+        "work.counts.add(Tally(counters=result.tally.counters))",
+        "pass",
+        ("tests/unit/test_counters.py",),
+    ),
 )

@@ -344,6 +344,10 @@ def _attempt_lines(record: Record, order: list[str], with_tracebacks: bool) -> l
         )
         for id in ids
     ]
+    counts += [
+        f"{id} counted {', '.join(f'{name} {n:,}' for name, n in sums.items())}"
+        for id, sums in record.get("counters", {}).items()
+    ]
     lines += [f"{_INDENT}{count}" for count in counts]
     if with_tracebacks and "traceback" in cause:
         lines += [f"{_INDENT}{line}" for line in cause["traceback"].splitlines()]

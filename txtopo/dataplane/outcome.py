@@ -202,10 +202,13 @@ class Tally:
     widest: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By component with several tasks, the largest number of tuples that a task executed or
     emitted, and the task's index."""
+    counters: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By component and name, how much user code counted."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         counts = (self.executed, self.emitted, self.metadata, self.partition_counts)
-        return Tally, (*counts, self.stores, self.busy_s, self.widest)
+        counted = (self.counters,) if self.counters else ()
+        return Tally, (*counts, self.stores, self.busy_s, self.widest, *counted)
 
     def add(self, other: Tally) -> None:
         """Add the counts and metadata from other tasks."""
@@ -220,6 +223,10 @@ class Tally:
             self.busy_s[phase] = self.busy_s.get(phase, 0.0) + busy_s
         for id, task in other.widest.items():
             self.widest[id] = max(self.widest.get(id, task), task)
+        for id, sums in other.counters.items():
+            own = self.counters.setdefault(id, {})
+            for name, n in sums.items():
+                own[name] = own.get(name, 0) + n
         self.metadata.update(other.metadata)
         self.partition_counts |= other.partition_counts
 

@@ -110,12 +110,14 @@ class SlotRun:
         for task in self.all_tasks():
             id = task.component.id
             tuples = max(task.executed, task.collector.emitted)
+            counted = task.context.counters.close()
             self.report.own.add(
                 Tally(
                     {id: task.executed},
                     {id: task.collector.emitted},
                     stores=task.context.touched_stores,
                     widest={id: (tuples, task.index)} if self.job.task_counts[id] > 1 else {},
+                    counters={id: counted} if counted else {},
                 )
             )
         self.let_go()

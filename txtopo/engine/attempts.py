@@ -70,7 +70,8 @@ class Attempt:
     """By ``component/store`` name, how many store transactions its tasks have committed (R34)."""
     tuples: int = 0
     counts: Tally = field(default_factory=Tally)
-    """Tuples so far. An emission does not count: its tuples are emitted again."""
+    """Tuples and user code's counters so far. An emission's tuples do not count, because they are
+    emitted again."""
     busy_s: dict[str, float] = field(default_factory=dict)
     """How long its tasks were at work, by phase."""
     batch_opened_at: datetime.datetime | None = None
@@ -269,7 +270,10 @@ class AttemptRunner:
             if part in COMMITTING:
                 self._zombies.append(group)
             raise AttemptFailedError("crash", str(error)) from None
-        if part != "emission":
+        if part == "emission":
+            # The emitter's hooks are not called again.
+            work.counts.add(Tally(counters=result.tally.counters))
+        else:
             work.counts.add(result.tally)
         if result.failure is not None:
             raise self._failed(result.failure)

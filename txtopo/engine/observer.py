@@ -66,7 +66,7 @@ class EndedAttempt:
     stores: Mapping[str, int] = field(default_factory=dict)
     """By ``component/store`` name, how many store transactions were committed."""
     counters: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """By component, the sums that its code has counted, by name."""
+    """By component and name, how much ``context.count`` counted. Empty unless committed."""
     metadata: Any = None
     """The batch's metadata, as ZooKeeper keeps it."""
 

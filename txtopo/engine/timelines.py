@@ -10,6 +10,7 @@ from typing import Any
 
 from txtopo.engine.attempts import Attempt
 from txtopo.engine.batches import partitioned_metadata
+from txtopo.engine.counter_names import CounterNames
 from txtopo.engine.observer import EndedAttempt
 from txtopo.topology.transaction import TransactionAttempt
 
@@ -22,6 +23,7 @@ class Timelines:
 
     def __init__(self) -> None:
         self._begins: dict[tuple[int, int], dict[str, float]] = {}
+        self._counter_names = CounterNames()
 
     def note(self, active: Active, now_s: float) -> None:
         """Note new statuses, and forget attempts that are not ``active`` any more."""
@@ -81,6 +83,7 @@ class Timelines:
             widest=dict(work.counts.widest),
             busy_s=dict(work.busy_s),
             stores=dict(work.stores),
+            counters=self._counter_names.bounded(work.counts.counters) if is_committed else {},
             metadata=_metadata_of(work),
         )
 

@@ -135,7 +135,7 @@ def attempt(ended: EndedAttempt, at: float, fullness: Fullness) -> Record:
         record["because_of"] = str(ended.because_of)
     if ended.failure is not None:
         record["cause"] = _cause(ended.failure, is_full)
-    for name in ("widest", "stores"):
+    for name in ("widest", "stores", "counters"):
         if value := getattr(ended, name):
             record[name] = value
     if ended.busy_s:

@@ -7,7 +7,8 @@ import datetime
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
-from txtopo.topology import log
+from txtopo import errors
+from txtopo.topology import counters, log
 from txtopo.topology.stream import TupleSource
 from txtopo.topology.transaction import TransactionAttempt
 
@@ -96,8 +97,26 @@ class TopologyContext:
         """A logger for every hook. Its lines name component, task, txid, attempt and phase. A replay
         logs again, under its own attempt. Workers write lines from ``log_level`` on to standard
         error, unless your code configures logging there."""
+        self.counters = counters.Counters()
+        """The sums of :meth:`count` in this phase."""
         self._task_counts = task_counts
         self._resources = resources
+
+    def count(self, name: str, n: int = 1) -> None:
+        """Add ``n``, an int of at least 0, to the component's counter ``name``, in any hook.
+
+        The sum over all tasks counts when the attempt is committed, so neither replays nor crashes
+        count anything twice. A name has a to z, 0 to 9 and ``_``, and no digit first. A component
+        may have 100 names. Further names count as ``other``.
+
+        :raises UsageError: a wrong name or number. The attempt fails, even if user code catches the
+            error.
+        """
+        try:
+            self.counters.count(name, n)
+        except errors.UsageError as error:
+            self.on_failure(error)
+            raise
 
     def _log_fields(self) -> dict[str, str]:
         fields = {"component": self.component_id, "task": str(self.task_index)}
