@@ -90,7 +90,7 @@ constraints: | $(MADE) ## Take the newest packages that pyproject.toml allows in
 
 servers: $(SERVERS) ## Fetch the database servers, the Kafka broker and the browser that the tests start, into .venv
 
-more-servers: java $(INSTALLED) ## Fetch what thorough tests need besides, into .venv: servers of objects by Go and npm, Delta's reader
+more-servers: java $(INSTALLED) ## Fetch what thorough tests need besides, into .venv: servers of objects by Go and npm, Delta's reader, promtool
 	$(BIN)/python -m tests.servers.more
 
 java: # Both Spark and the embedded ZooKeeper need it.

@@ -25,6 +25,7 @@ import pydantic_core
 
 from txtopo import config, errors, faults
 from txtopo.coordinator import transitions
+from txtopo.page import metrics as page_metrics
 from txtopo.state import layout
 from txtopo.stores.redis import layout as redis_layout
 from txtopo.stores.servers import layout as server_layout
@@ -177,6 +178,15 @@ def redis_keys() -> str:
     return _drawing(redis_layout)
 
 
+def metrics() -> str:
+    """A table of the metrics."""
+    rows = ["| metric | type | labels besides `topology` | meaning |", "|---|---|---|---|"]
+    for metric in page_metrics.METRICS:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        rows.append(f"| `{metric.name}` | {metric.type} | {labels} | {metric.meaning} |")
+    return "\n".join(rows)
+
+
 def fault_points() -> str:
     """The named fault points, in their order."""
     return "\n".join(f"- `{point}`" for point in typing.get_args(faults.FaultPoint))
@@ -231,6 +241,7 @@ REGIONS: dict[str, Callable[[], str]] = {
     "tables": tables,
     "server-tables": server_tables,
     "redis-keys": redis_keys,
+    "metrics": metrics,
     "fault-points": fault_points,
     "guards": guards,
 }

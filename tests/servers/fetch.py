@@ -88,10 +88,17 @@ def found(name: str) -> Found:
 
     :raises ServerMissingError: neither was it fetched, nor does the machine have it.
     """
-    server = SERVERS[name]
+    return program_of(SERVERS[name], "make servers")
+
+
+def program_of(server: Server, command: str) -> Found:
+    """``server``, which ``command`` fetches.
+
+    :raises ServerMissingError: neither was it fetched, nor does the machine have it.
+    """
     installed = _fetched(server) or _installed(server)
     if installed is None:
-        cure = f"Type: make servers; or, where there is no apt-get, install {server.name}."
+        cure = f"Type: {command}; or, where there is no apt-get, install {server.name}."
         raise ServerMissingError(f"there is no {server.program} to test with\n  {cure}")
     return installed
 

@@ -1,4 +1,5 @@
-"""Brings what only thorough tests need: servers that Go builds or npm has, and Delta's own reader.
+"""Brings what only thorough tests need: servers that Go builds or npm has, Delta's own reader, and
+Prometheus' checker.
 
 ``python -m tests.servers.more``, which ``make more-servers`` runs, puts them into ``servers/`` of
 this interpreter's environment, for good, beside the others (see ``fetch`` and ``jars``). Go and npm
@@ -47,6 +48,17 @@ PROGRAMS = {
 }
 
 
+PROMTOOL = fetch.Server("prometheus", "prometheus", "promtool")
+
+
+def promtool() -> fetch.Found:
+    """Prometheus' checker of rules.
+
+    :raises fetch.ServerMissingError: it was not fetched.
+    """
+    return fetch.program_of(PROMTOOL, "make more-servers")
+
+
 def found(name: str) -> fetch.Found:
     """The server ``name``.
 
@@ -60,13 +72,15 @@ def found(name: str) -> fetch.Found:
     return fetch.Found(server.directory / server.program, server.directory)
 
 
-def bring(server: Program | jars.Jars) -> None:
+def bring(server: Program | jars.Jars | fetch.Server) -> None:
     """Bring ``server`` unless it is there.
 
     :raises RuntimeError: it could not be brought; says what to do.
     """
     if isinstance(server, jars.Jars):
         jars.bring(server)
+    elif isinstance(server, fetch.Server):
+        fetch.fetch(server)
     elif not server.directory.is_dir():
         if shutil.which(server.tool) is None:
             raise RuntimeError(
@@ -91,4 +105,4 @@ def bring(server: Program | jars.Jars) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(fetch.exit_code(bring, [*PROGRAMS.values(), *jars.MORE.values()]))
+    sys.exit(fetch.exit_code(bring, [*PROGRAMS.values(), *jars.MORE.values(), PROMTOOL]))
