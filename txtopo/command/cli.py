@@ -18,6 +18,7 @@ from typing import Any
 import txtopo
 from txtopo import demo, errors
 from txtopo.command import (
+    check,
     doctor,
     export_commands,
     files_commands,
@@ -222,7 +223,15 @@ def _parser() -> argparse.ArgumentParser:
         description="Show how far topologies have come, while they run or not.",
     )
     status.add_argument("topology", metavar="TOPOLOGY_ID", nargs="?", help="only this topology")
-    _add_json(status)
+    form = status.add_mutually_exclusive_group()
+    _add_json(form)
+    form.add_argument(
+        "--check",
+        type=check.conditions,
+        metavar="CONDITIONS",
+        help="print one line for each topology, and end with exit code 1 unless all conditions are met, as in 'age<300 attempts<5'. "
+        f"Fields: {', '.join(check.FIELDS)}",
+    )
     whereabouts.add_options(status)
     status.set_defaults(do=_status)
 
@@ -352,7 +361,7 @@ def _add_state_commands(commands: Any) -> None:
     restored.set_defaults(do=_state_restored)
 
 
-def _add_json(parser: argparse.ArgumentParser) -> None:
+def _add_json(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--json", action="store_true", help="as JSON")
 
 
@@ -473,6 +482,19 @@ def _reset(parsed: argparse.Namespace) -> int:
 
 
 def _status(parsed: argparse.Namespace) -> int:
+    if parsed.check is not None:
+        return check.run(parsed.check, lambda: _statuses(parsed), whereabouts.data_dir(parsed))
+    statuses, nothing = _statuses(parsed)
+    if parsed.json:
+        output.print_json({"topologies": statuses})
+    else:
+        print("\n\n".join(show_state.status_text(status) for status in statuses) or nothing)
+    return 0
+
+
+def _statuses(parsed: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
+    """The topologies' statuses, and the text if there are none."""
+
     def read(opened: opening.Opened | None) -> tuple[list[dict[str, Any]], str]:
         if opened is None:
             nothing = opening.nothing_stored(whereabouts.data_dir(parsed))
@@ -488,12 +510,8 @@ def _status(parsed: argparse.Namespace) -> int:
             show_state.status_of(opened, id) for id in ids
         ], f"no topology has state in {opened.where}"
 
-    statuses, nothing = whereabouts.look(parsed, read)
-    if parsed.json:
-        output.print_json({"topologies": statuses})
-    else:
-        print("\n\n".join(show_state.status_text(status) for status in statuses) or nothing)
-    return 0
+    # A check also reads the journal in the data directory.
+    return whereabouts.look(parsed, read, with_data_dir=parsed.check is not None)
 
 
 def _state_show(parsed: argparse.Namespace) -> int:
