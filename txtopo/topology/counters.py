@@ -29,6 +29,8 @@ _LOCK = threading.Lock()
 class Counters:
     """One task's counters, until :meth:`close`."""
 
+    __slots__ = ("_is_closed", "sums")
+
     def __init__(self) -> None:
         self.sums: dict[str, int] = {}
         """By name, how much was counted."""
