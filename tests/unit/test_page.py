@@ -11,6 +11,7 @@ import json
 import logging
 import re
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -268,8 +269,19 @@ def test_a_text_without_a_form_in_utf_8_breaks_no_answer(tmp_path: Path) -> None
     assert page.error is None
 
 
-def test_there_are_no_metrics_yet(port: int) -> None:
-    assert ask(port, "/metrics", **BEARER)[0].status == 501
+def test_prometheus_is_told_the_metrics(port: int) -> None:
+    answer, text = ask(port, "/metrics", **BEARER)
+    assert answer.status == 200
+    assert 'txtopo_info{epoch="' in text
+
+
+def test_without_prometheus_library_the_answer_names_the_extra(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client.exposition", None)
+    answer, text = ask(port, "/metrics", **BEARER)
+    assert answer.status == 501
+    assert "Type: pip install 'txtopo[metrics]'" in text
 
 
 def test_probes_need_no_token(port: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from txtopo import errors
 from txtopo.engine.observer import LOGGER
 from txtopo.journal import live
 from txtopo.page import access, feed, health, html, metrics
@@ -124,8 +125,8 @@ class Page:
     async def _metrics(self, request: Request) -> Response:
         try:
             return PlainTextResponse(metrics.metrics(live.read(self._path)))
-        except NotImplementedError:
-            return PlainTextResponse("There are no metrics.\n", http.HTTPStatus.NOT_IMPLEMENTED)
+        except errors.SetupError as error:
+            return PlainTextResponse(f"{error}\n", http.HTTPStatus.NOT_IMPLEMENTED)
 
     def _probe(
         self, judge: Callable[[Mapping[str, Any], datetime.datetime], str | None]
