@@ -63,6 +63,22 @@ WITH_TOPOLOGIES = [
 ]
 
 
+@pytest.fixture
+def surroundings(
+    page: Path,
+    request: pytest.FixtureRequest,
+    shared_cluster: LocalCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An empty directory, no debugger, and a database for the page that needs one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["snippet.py"])
+    monkeypatch.setenv("PYTHONBREAKPOINT", "0")
+    if "WORDS_URL" in page.read_text(encoding="utf-8"):
+        monkeypatch.setenv("WORDS_URL", request.getfixturevalue("postgres").new_url())
+
+
 def run_and_compare(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Run all snippets of ``page`` as one program; each prints its output."""
     names: dict[str, Any] = {"__name__": "__main__"}
@@ -82,14 +98,8 @@ def run_and_compare(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
 )
 @pytest.mark.parametrize("page", WITH_SNIPPETS, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_the_snippets_of_a_page_run_and_print_its_outputs(
-    page: Path,
-    shared_cluster: LocalCluster,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    page: Path, surroundings: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", ["snippet.py"])
     run_and_compare(page, capsys)
 
 
@@ -98,15 +108,9 @@ def test_the_snippets_of_a_page_run_and_print_its_outputs(
     "page", WITH_TOPOLOGIES, ids=lambda page: page.relative_to(ROOT).as_posix()
 )
 def test_the_snippets_of_a_page_run_again_with_the_stores_of_their_first_run(
-    page: Path,
-    shared_cluster: LocalCluster,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    page: Path, surroundings: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The output of the second run is not compared: it may differ."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", ["snippet.py"])
     run_and_compare(page, capsys)
     names: dict[str, Any] = {"__name__": "__main__"}
     for snippet in snippets(page):
