@@ -21,8 +21,14 @@ from txtopo import config, errors, exports, sinks, stores, testing
 from txtopo.command import cli
 from txtopo.command.output import READ_NO_LONGER
 from txtopo.connectors import files
+from txtopo.connectors.files import decisions
+from txtopo.connectors.kafka import auxiliary
 from txtopo.coordinator import transitions
+from txtopo.journal import records as journal_records
+from txtopo.state import records
 from txtopo.stores import backend
+from txtopo.stores import rows as store_rows
+from txtopo.stores.redis import layout as redis_layout
 from txtopo.testing.simulator.simulation import COULD_NOT_LOOK
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -160,18 +166,46 @@ def test_the_command_line_page_has_a_section_for_every_command() -> None:
     assert sections == list(_commands(cli._parser()))
 
 
+def _errors() -> list[type[errors.TxtopoError]]:
+    return [
+        error
+        for error in vars(errors).values()
+        if isinstance(error, type) and issubclass(error, errors.TxtopoError)
+    ]
+
+
 def test_the_errors_page_has_every_exit_code() -> None:
     codes = {
         int(code)
         for row in re.findall(r"^\| ([\d, ]+) \|", text_of("errors.md"), flags=re.MULTILINE)
         for code in row.split(",")
     }
-    raised = {
-        getattr(errors, name).exit_code
-        for name in vars(errors)
-        if isinstance(getattr(getattr(errors, name), "exit_code", None), int)
-    }
+    raised = {error.exit_code for error in _errors()}
     assert codes == raised | {0, COULD_NOT_LOOK, 130, 143, READ_NO_LONGER}
+
+
+def test_the_page_on_services_says_of_every_end_of_a_run_whether_to_start_it_again() -> None:
+    rows = re.findall(r"^\| ([\w ,]*\d) \|", text_of("services.md"), flags=re.MULTILINE)
+    told = {int(code) for row in rows for code in re.findall(r"\d+", row)}
+    assert told == {error.exit_code for error in _errors()} | {0, 130, 143}
+    (never,) = re.findall(r"^RestartPreventExitStatus=(.+)$", text_of("services.md"), re.MULTILINE)
+    assert f"| {never.replace(' ', ', ')} | No" in text_of("services.md")
+
+
+def test_the_page_on_upgrading_has_the_number_of_every_format() -> None:
+    page = text_of("upgrading.md").partition("| kept |")[2]
+    told = {
+        row.partition(" of ")[0]: set(map(int, re.findall(r"\d+", number)))
+        for row, number in re.findall(r"^\| (.+?) \| .+? \| (.*?\d.*?) \|", page, re.MULTILINE)
+    }
+    state = {each.FORMAT for each in records.Record.__subclasses__()}
+    assert told == {
+        "the state's records": state,
+        "tables": {store_rows.LAYOUT_VERSION},
+        "keys": {redis_layout.LAYOUT_VERSION},
+        "records": {decisions.VERSION, auxiliary.VERSION},
+        "the journal": {journal_records.FORMAT},
+    }
 
 
 def test_the_errors_page_has_a_cure_for_every_error() -> None:
