@@ -412,10 +412,10 @@ def test_a_component_of_another_name_over_the_same_table_goes_on_from_its_values
     place.keep(keeping(place.store(), place.journal))
     assert place.keep(keeping(place.store(), place.journal, id="tally")) == 7
     assert place.store().get("total") == sum(range(12))
-    assert [message.split(": ")[1].split(" since")[0] for message in caplog.messages] == [
-        "component 'tally' is new",
-        "component 'keep' is gone",
-    ]
+    assert [message.partition(": ")[2] for message in caplog.messages] == [
+        "component 'tally' is new: it begins with transaction 4",
+        "component 'keep' is gone since transaction 4. Component 'tally' goes on from its results in 'counts'",
+    ], "the command that removes the results would remove those of 'tally'"
 
 
 @pytest.mark.parametrize("opaque", [False, True])

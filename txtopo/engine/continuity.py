@@ -91,7 +91,8 @@ def _tell(
     def present(components: Components) -> set[str]:
         return {id for id, component in components.components.items() if not component.is_former}
 
-    for id in sorted(present(now) - present(before)):
+    new = sorted(present(now) - present(before))
+    for id in new:
         _LOGGER.warning(
             "topology %r: component %r is new: it begins with transaction %d",
             topology_id,
@@ -100,13 +101,19 @@ def _tell(
         )
     for id in sorted(present(before) - present(now)):
         begun = {name.rpartition("/")[2] for name in known_stores if name.rpartition("/")[0] == id}
-        stores = sorted(begun.union(before.components[id].stores))
+        stores = begun.union(before.components[id].stores)
+        heirs = {heir: stores.intersection(now.components[heir].stores) for heir in new}
         _LOGGER.warning(
-            "topology %r: component %r is gone since transaction %d%s",
+            "topology %r: component %r is gone since transaction %d%s%s",
             topology_id,
             id,
             current,
-            _remains(topology_id, id, stores),
+            "".join(
+                f". Component {heir!r} goes on from its results in {', '.join(map(repr, sorted(names)))}"
+                for heir, names in heirs.items()
+                if names
+            ),
+            _remains(topology_id, id, sorted(stores.difference(*heirs.values()))),
         )
 
 
