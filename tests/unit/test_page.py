@@ -265,7 +265,7 @@ def test_a_text_without_a_form_in_utf_8_breaks_no_answer(tmp_path: Path) -> None
         view = json.loads(ask(port, "/api/v1/view", **BEARER)[1])
         with Reader(port) as reader:
             assert (reader.event() or ("",))[0] == "view"
-    assert view["run"]["ended"]["error"] == "file \udcff is damaged"
+    assert view["run"]["ended"]["error"] == "file \\udcff is damaged"
     assert page.error is None
 
 
