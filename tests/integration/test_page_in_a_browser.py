@@ -49,6 +49,7 @@ def port(run: CannedRun, chrome: Chrome) -> Iterator[int]:
         browser.console(chrome)  # forgets the last page's
         chrome.get(f"http://127.0.0.1:{port}/?token={TOKEN}")
         wait_for(chrome, "[data-key='12:0'] .commit")
+        wait_for(chrome, "[data-key='14:0'] .processing")
         yield port
         chrome.get("about:blank")
 
@@ -82,7 +83,6 @@ def test_lanes_and_failures_are_shown_and_a_script_in_a_traceback_stays_text(
     lane = drawn[:4]
     assert [x for _, x, _ in lane] == sorted(x for _, x, _ in lane)
     assert len({y for _, _, y in lane}) == 1
-    wait_for(chrome, "[data-key='14:0'] .processing")
 
     assert SCRIPT in chrome.find_element(By.CSS_SELECTOR, "#failures pre").text
     assert chrome.find_elements(By.CSS_SELECTOR, "#failures script, #failures img") == []
