@@ -63,10 +63,15 @@ class Topology:
         self.recorded: dict[str, RecordedAttempt] = {}
         self.txid, self.attempt, self.generation = 0, 0, self.process.task("count", 0).generation
         self.clock = 0.0
+        self.restored: str | None = None
 
     def visible(self) -> VisibleTxid:
         return VisibleTxid(
-            self.txid, self.process.task("count", 0).topology_id, self.generation, self.recorded
+            self.txid,
+            self.process.task("count", 0).topology_id,
+            self.generation,
+            self.recorded,
+            self.restored,
         )
 
     def write(self, words: list[Any], tasks: int = TASKS) -> int:
@@ -440,6 +445,31 @@ def test_another_generation_is_refused_until_the_target_is_told_again(
     topology.settle(topology.exporter(target))
     assert target.values == {"a": 2, "b": 1}
     assert (upkeep.status(topology.queue).entries, topology.rows("e")) == (0, [])
+
+
+def test_a_state_restored_from_a_copy_is_refused_until_the_target_is_told_again(
+    make: Callable[..., Topology],
+) -> None:
+    topology, target = make(), Target()
+    topology.commit("a")
+    exporter = topology.exporter(Target())
+    topology.settle(exporter)
+    exporter.close()
+    # A transaction after the copy was made.
+    lost = SequencedExport("words", 0, "a", 9, 9 << 24, topology.generation)
+    target.export(iter([lost]))
+
+    topology.restored = "again"
+    topology.commit("a")
+    refused = topology.exporter(target)
+    with pytest.raises(errors.StateMismatchError, match="export replay"):
+        topology.settle(refused)
+    refused.close()
+    target.kept.clear()
+    assert upkeep.replay(topology.queue, target, topology.visible()) == 1
+    topology.commit("b")
+    topology.settle(topology.exporter(target))
+    assert target.values == dict(topology.store.items()) == {"a": 2, "b": 1}
 
 
 def test_a_full_queue_fails_the_attempt_and_a_reader_sees_no_entry(

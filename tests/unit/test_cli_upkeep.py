@@ -17,7 +17,7 @@ from txtopo.state.components import Component, Components, Spout
 from txtopo.state.layout import Layout
 from txtopo.state.memory import MemoryServer, MemoryStateStore
 from txtopo.state.opening import Opened
-from txtopo.state.records import TxidRecord
+from txtopo.state.records import GenerationRecord, TxidRecord
 from txtopo.state.topology import End, Holder, TopologyState
 from txtopo.stores import SqliteStore, by_address
 
@@ -238,6 +238,9 @@ def test_after_restoring_a_copy_attempts_have_numbers_that_none_before_had(store
     assert (
         "begins with transaction 3, in attempts whose numbers no earlier run can have used" in told
     )
+    kept = stored.opened().store.get(Layout("words").generation)
+    assert kept is not None
+    assert GenerationRecord.decode("generation", kept.data).restored, "exporters are told"
     assert stored.run_once() == 3 + administration.RESTORED_EPOCHS
     stored.state = stored.run()
     assert (stored.state.current, stored.state.epoch) == (3, 4 + administration.RESTORED_EPOCHS), (

@@ -34,7 +34,8 @@ class SequencedExport:
     sequence: int
     """Grows with every entry in a bucket, while the generation stays. Fits 63 bits."""
     generation: str
-    """The topology's generation (R27). Sequences from two generations cannot be compared."""
+    """The topology's generation (R27), with a sign for the newest restored copy of the state, if
+    there is one. Sequences from two generations cannot be compared."""
 
     @property
     def txid(self) -> int:

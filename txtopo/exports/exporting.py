@@ -182,7 +182,8 @@ class Exporting:
     def step(self) -> bool:
         """Tell each bucket's next entries. False if there were none to tell now."""
         visible = self._visible()
-        if self._known is not None and self._known.generation != visible.generation:
+        generation = layout.generation_of(visible)
+        if self._known is not None and layout.generation_of(self._known) != generation:
             raise errors.StateMismatchError(
                 f"topology {visible.topology_id!r} has begun anew while export queue {self._queue.id!r} was exported\n"
                 "  Empty the target, and start the exporter again."
@@ -263,12 +264,12 @@ class Exporting:
 
     def _check(self, states: Sequence[layout.Bucket], visible: VisibleTxid) -> None:
         """Refuse a queue that does not belong to the state (R27)."""
-        queue = self._queue
-        other = [state.generation for state in states if state.generation != visible.generation]
+        queue, generation = self._queue, layout.generation_of(visible)
+        other = [state.generation for state in states if state.generation != generation]
         if other:
             raise errors.StateMismatchError(
                 f"export queue {queue.id!r} in {queue.store.address} belongs to generation {other[0]} of topology {visible.topology_id!r},"
-                f" and ZooKeeper is at generation {visible.generation}\n"
+                f" and ZooKeeper is at generation {generation}\n"
                 "  Sequences from two generations cannot be compared. Empty the target.\n"
                 "  Then type `txtopo export replay --from-store MODULE:queue MODULE:exporter`."
             )
@@ -326,7 +327,7 @@ class Exporting:
                     keys.with_tuples(key),
                     value,
                     sequence,
-                    visible.generation,
+                    layout.generation_of(visible),
                 )
                 ends = index == len(pairs)
                 reading.lines.append(_Line(entry, place.task, size, row.key, ends))

@@ -21,6 +21,7 @@ from typing import Any
 
 from txtopo import errors
 from txtopo.stores import keys
+from txtopo.stores.visible import VisibleTxid
 
 CHUNK_BYTES = 32_000
 """How many characters of entries a row takes, unless a single entry is longer."""
@@ -125,6 +126,12 @@ class Bucket:
     def text(self) -> str:
         """The text to store."""
         return encode({name: getattr(self, name) for name in self.__slots__})
+
+
+def generation_of(visible: VisibleTxid) -> str:
+    """In which sequences can be compared: a state that was restored from a copy counts again from an
+    older txid, in its old generation."""
+    return f"{visible.generation}+{visible.restored}" if visible.restored else visible.generation
 
 
 def portions(texts: list[str]) -> Iterator[list[str]]:

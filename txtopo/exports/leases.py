@@ -89,7 +89,8 @@ class Leases:
         self._keep(rows, visible, states, texts)
         for number in self._to_take(states, now):
             # Entries that were never exported belong to the generation in which they were added.
-            of = min(begun - {visible.generation}, default=visible.generation)
+            own = layout.generation_of(visible)
+            of = min(begun - {own}, default=own)
             self._take(rows, visible, number, texts.get(self._names.bucket(number)), of)
 
     def holds(self, held: Held) -> bool:

@@ -168,7 +168,7 @@ def replay(queue: ExportQueue, exporter: entries.Exporter, visible: VisibleTxid)
     :raises errors.OutrunError: the store has gone on too far. Ask again.
     """
     sequence = ((int(visible) + 1) << entries.SEQUENCE_BITS) - 1
-    told = 0
+    generation, told = layout.generation_of(visible), 0
     values = queue.store.items(as_of=visible)
     entry_pairs = values if queue.entry_of is None else itertools.starmap(queue.entry_of, values)
     pairs = (pair for pair in entry_pairs if pair is not None)
@@ -177,7 +177,7 @@ def replay(queue: ExportQueue, exporter: entries.Exporter, visible: VisibleTxid)
         for key, value in portion:
             bucket = grouping.task_for_key([key], queue.buckets)
             by_bucket[bucket].append(
-                entries.SequencedExport(queue.id, bucket, key, value, sequence, visible.generation)
+                entries.SequencedExport(queue.id, bucket, key, value, sequence, generation)
             )
         for of_bucket in by_bucket.values():
             entries.export_all(exporter, of_bucket)
@@ -188,14 +188,14 @@ def replay(queue: ExportQueue, exporter: entries.Exporter, visible: VisibleTxid)
 
 def _enter(queue: ExportQueue, visible: VisibleTxid) -> None:
     """Let the buckets belong to the generation of ``visible``, and drop adopted entries."""
-    names = layout.Names(queue.id)
+    names, generation = layout.Names(queue.id), layout.generation_of(visible)
     with queue.store.direct() as rows:
         (stored,) = rows.read_ranges([names.all_of("b")], queue.buckets)
         texts = {row.key: row.curr or "" for row in stored}
         for bucket in range(queue.buckets):
             name = names.bucket(bucket)
             state = layout.Bucket.of(texts[name]) if name in texts else layout.Bucket()
-            if state.generation == visible.generation:
+            if state.generation == generation:
                 continue
             removed, done = set[str](), collections.Counter(state.done)
             for sequence, old, _ in _lines(rows, names, bucket):
@@ -203,7 +203,7 @@ def _enter(queue: ExportQueue, visible: VisibleTxid) -> None:
                 if is_adopted or old.stamp.generation != visible.generation:
                     removed.add(old.key)
                     done[str(layout.Place.of(old.key).task)] += sequence > state.sequence
-            new = layout.Bucket(state.epoch + 1, generation=visible.generation, done=dict(done))
+            new = layout.Bucket(state.epoch + 1, generation=generation, done=dict(done))
             if not rows.exchange(
                 {name: texts.get(name)}, [leases.row(name, new.text(), visible, names)], removed
             ):

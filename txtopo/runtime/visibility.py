@@ -174,7 +174,11 @@ class Visibility:
                         missing, "it is missing, although the topology has a current txid"
                     )
                 return visible.VisibleTxid(
-                    before.current - 1, paths.topology_id, generation.generation, stores.attempts
+                    before.current - 1,
+                    paths.topology_id,
+                    generation.generation,
+                    stores.attempts,
+                    generation.restored,
                 )
         raise errors.ZooKeeperUnavailableError(
             f"the state of topology {paths.topology_id!r} changed {READ_TRIES_MAX} times while it was read\n  Try again."

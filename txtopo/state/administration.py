@@ -6,6 +6,7 @@ people call it when something is broken.
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 from txtopo import errors
@@ -134,8 +135,8 @@ def reset(store: base.StateStore, topology_id: str) -> None:
 
 
 def restored(store: base.StateStore, topology_id: str) -> int:
-    """Raise the epoch above all attempts that a restored copy may not know. Returns the new epoch
-    (R1).
+    """Raise the epoch above all attempts that a restored copy may not know, and tell exporters, who
+    may know them. Returns the new epoch (R1).
 
     :raises FencedError: a live coordinator holds the topology.
     :raises UsageError: there is no such topology.
@@ -146,12 +147,19 @@ def restored(store: base.StateStore, topology_id: str) -> int:
     node, lease = store.get(paths.epoch), store.get(paths.lease)
     if lease is not None:
         raise _held_error(paths, lease)
-    if node is None:
-        raise errors.UnreadableStateError(paths.epoch, "it is missing")
+    begun = store.get(paths.generation)
+    if node is None or begun is None:
+        missing = paths.epoch if node is None else paths.generation
+        raise errors.UnreadableStateError(missing, "it is missing")
     last = records.EpochRecord.decode(paths.epoch, node.data)
     raised = records.EpochRecord(epoch=last.epoch + RESTORED_EPOCHS, holder_id="restored")
+    generation = records.GenerationRecord.decode(paths.generation, begun.data)
+    named = records.GenerationRecord(
+        generation=generation.generation, restored=uuid.uuid4().hex[:8]
+    )
+    writes = ((paths.epoch, node, raised), (paths.generation, begun, named))
     try:
-        store.multi([base.Set(paths.epoch, raised.encode(), version=node.version)])
+        store.multi([base.Set(path, new.encode(), old.version) for path, old, new in writes])
     except base.StateConflictError as conflict:
         raise errors.FencedError(
             f"a coordinator has just taken topology {topology_id!r}, so nothing was changed\n  Stop the coordinator, and type the command again."

@@ -152,9 +152,16 @@ class TxidRecord(Record):
 
 
 class GenerationRecord(Record):
-    """Names this incarnation of the state (R27)."""
+    """Names this incarnation of the state (R27). ``restored`` is random, and names the newest time
+    that the state was restored from a copy."""
 
     generation: str = pydantic.Field(min_length=1)
+    restored: str | None = None
+
+    def encode(self) -> bytes:
+        # Earlier versions know no such field, and refuse a record with it.
+        known = {"version": self.version, "generation": self.generation}
+        return plain_json.encode(known) if self.restored is None else super().encode()
 
 
 class EpochRecord(Record):

@@ -44,6 +44,8 @@ class VisibleTxid(int):
     """The generation of the topology's state (R27)."""
     stores: Mapping[str, transaction.TransactionAttempt]
     """By ``component/store`` name: the last recorded attempt that opened the store."""
+    restored: str | None
+    """Names the newest time that the state was restored from a copy, if it ever was."""
 
     def __new__(
         cls,
@@ -51,16 +53,24 @@ class VisibleTxid(int):
         topology_id: str,
         generation: str,
         stores: Mapping[str, transaction.TransactionAttempt],
+        restored: str | None = None,
     ) -> VisibleTxid:
         """See the class."""
         visible = super().__new__(cls, txid)
         visible.topology_id = topology_id
         visible.generation = generation
         visible.stores = dict(stores)
+        visible.restored = restored
         return visible
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return VisibleTxid, (int(self), self.topology_id, self.generation, self.stores)
+        return VisibleTxid, (
+            int(self),
+            self.topology_id,
+            self.generation,
+            self.stores,
+            self.restored,
+        )
 
     def __repr__(self) -> str:
         return f"<txid {int(self)} of topology {self.topology_id!r}>"
