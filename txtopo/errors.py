@@ -293,7 +293,7 @@ class PoisonBatchError(TxtopoError):
 
     def __str__(self) -> str:
         return (
-            f"transaction {self.txid} failed {self.attempts} times, which is max_attempts\n"
+            f"transaction {self.txid} failed {self.attempts} time{'' if self.attempts == 1 else 's'}, which is max_attempts\n"
             "  The transaction is not committed. Mend the cause and run again: the transaction is replayed first. Last error:\n"
             f"{self.last_error.rstrip()}"
         )

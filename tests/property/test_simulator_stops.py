@@ -129,7 +129,7 @@ def outcomes(graph: TopologyGraph, **conf: Any) -> list[Outcome]:
     [
         (
             topology(FailedException("poison")),
-            f"PoisonBatchError: transaction {BAD} failed 1 times",
+            f"PoisonBatchError: transaction {BAD} failed 1 time,",
         ),
         (topology(ValueError("no such value")), "UserCodeError: ValueError: no such value"),
         (topology(unopenable=BAD), "UserCodeError: ValueError: no such transaction"),
