@@ -261,6 +261,28 @@ def test_a_target_that_is_too_slow_is_told_from_all_buckets(make: Callable[..., 
     exporter.close()
 
 
+@pytest.mark.in_gate("memory")
+def test_no_more_than_a_page_of_rows_is_in_memory(
+    make: Callable[..., Topology], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporting, "PAGE_ROWS", 6)
+    monkeypatch.setattr(exporting, "BATCH", 4)  # too few for all buckets: some wait longer
+    topology, target = make(), Target()
+    for _ in range(20):
+        topology.commit(*"abi")  # a row in each bucket
+    exporter, held = topology.exporter(target), []
+
+    def meanwhile(told: list[SequencedExport]) -> None:
+        held.append(sum(len(reading.lines) for reading in exporter._readings.values()))
+
+    target.meanwhile = meanwhile
+    while exporter.step():
+        pass
+    assert max(held) == 6
+    assert sum(map(len, target.calls)) == 60
+    exporter.close()
+
+
 @pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
 def test_target_equals_store_whatever_dies(
     make: Callable[..., Topology], opaque: bool, monkeypatch: pytest.MonkeyPatch

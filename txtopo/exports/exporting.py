@@ -44,7 +44,7 @@ BATCH_CHARACTERS = 2**20
 """How many characters of entries a call gets, unless a single entry is longer."""
 
 PAGE_ROWS = 256
-"""How many rows are read at a time, from all buckets together. A row may have a megabyte."""
+"""How many rows from all buckets together are in memory. A row may have a megabyte."""
 
 POLL_S = 0.1
 """Pause between looks for a newly recorded transaction, if nothing tells of one."""
@@ -294,7 +294,8 @@ class Exporting:
             (reading.at, self._names.entries_from(held.number, int(visible) + 1))
             for held, reading in zip(wanted, readings, strict=True)
         ]
-        most = max(PAGE_ROWS // max(len(ranges), 1), 1)
+        # A part for each held bucket, read or not: so no more rows are ever in memory.
+        most = max(PAGE_ROWS // max(len(self._leases.held), 1), 1)
         pages = self._rows.read_ranges(ranges, most) if ranges else []
         recorded = visibles.recorded(visible.stores, self._queue.store.name)
         for held, reading, page in zip(wanted, readings, pages, strict=True):
