@@ -208,6 +208,13 @@ def test_secrets_in_settings_are_hidden_as_in_the_journal(tmp_path: Path) -> Non
     assert "hunter2" not in view
 
 
+def test_a_path_in_the_host_header_replaces_no_token(port: int) -> None:
+    """A library may join host and path, and split them elsewhere."""
+    for host in ("127.0.0.1/healthz?", "127.0.0.1/healthz#", "me@localhost/readyz?"):
+        assert ask(port, "/api/v1/view", Host=host)[0].status == 401
+    assert ask(port, "healthz")[0].status == 401
+
+
 # -- the token -------------------------------------------------------------------------------------
 
 

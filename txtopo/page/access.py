@@ -136,14 +136,15 @@ class Guard:
             return _refused(
                 http.HTTPStatus.METHOD_NOT_ALLOWED, "The page only shows.", allow="GET, HEAD"
             )
-        if request.url.path in PROBES:
+        # As the routes do. request.url may end the path where the host header says so.
+        path = request.scope["path"]
+        if path in PROBES:
             return None
         if self._is_token(request.query_params.get("token", "")):
             rest = [each for each in request.query_params.multi_items() if each[0] != "token"]
             query = f"?{urlencode(rest)}" if rest else ""
             # One slash, or a path such as //elsewhere would lead to another host.
-            path = f"/{request.url.path.lstrip('/')}"
-            redirect = RedirectResponse(f"{path}{query}", http.HTTPStatus.SEE_OTHER)
+            redirect = RedirectResponse(f"/{path.lstrip('/')}{query}", http.HTTPStatus.SEE_OTHER)
             redirect.set_cookie(self._cookie, self._token, httponly=True, samesite="strict")
             return redirect
         bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
