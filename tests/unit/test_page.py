@@ -372,7 +372,8 @@ def test_a_slow_reader_is_dropped(run: CannedRun, monkeypatch: pytest.MonkeyPatc
 def test_a_reader_that_missed_many_changes_gets_the_whole_view(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed, "PAUSE_S", float("inf"))  # only view() reads
+    monkeypatch.setattr(feed, "PAUSE_S", 1e6)
+    monkeypatch.setattr(feed, "FORGET_S", float("inf"))
     monkeypatch.setattr(feed, "CHANGES_MAX", 2)
     run = CannedRun(tmp_path)
 
@@ -383,6 +384,7 @@ def test_a_reader_that_missed_many_changes_gets_the_whole_view(
         for _ in range(missed):
             run.attempt(run.moment.status.current)
             run.wait_until_written(run.moment.status.current - 1)
+            told._read_at -= feed.PAUSE_S
             told.view()
         events = told.news(version)[1]
         names.append([each.decode().split()[1] for each in events])
@@ -390,6 +392,21 @@ def test_a_reader_that_missed_many_changes_gets_the_whole_view(
     one, two, three = names
     assert one[0] == two[0] == "change"
     assert three == ["view"]
+
+
+def test_all_readers_are_told_the_last_change_and_probes_read_seldom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "PAUSE_S", float("inf"))
+    run, is_closing = CannedRun(tmp_path), False
+    told = feed.Feed(run.path, lambda: is_closing)
+    version, _ = told.news(None)
+    run.end(ValueError("over"))
+    assert told.view()["run"] is None or told.view()["run"]["ended"] is None
+    assert told.news(version) == (version, [])
+    is_closing = True
+    (event,) = told.news(version)[1]
+    assert b'"over"' in event
 
 
 def test_after_a_long_time_without_readers_the_journal_is_opened_anew(run: CannedRun) -> None:

@@ -55,23 +55,24 @@ class Feed:
         self.readers = 0
 
     def view(self) -> Mapping[str, Any]:
-        """The whole view, as of now."""
+        """The whole view, at most ``PAUSE_S`` old."""
         return self._refreshed().view()
 
     def news(self, version: int | None) -> tuple[int, list[bytes]]:
-        """The version as of now, and the events since ``version``, or the whole view."""
-        watching = self._watch
-        if watching is None or time.monotonic() - self._read_at >= PAUSE_S:
-            watching = self._refreshed()
+        """The view's version, and the events since ``version``, or the whole view."""
+        watching = self._refreshed()
         missed = CHANGES_MAX + 1 if version is None else self._version - version
         if missed > len(self._changes):
             return self._version, [_event("view", watching.view())]
         return self._version, [*self._changes][len(self._changes) - missed :]
 
     def _refreshed(self) -> watch.Watch:
-        if self._watch is None or time.monotonic() - self._read_at > FORGET_S:
+        age_s = time.monotonic() - self._read_at
+        if self._watch is None or age_s > FORGET_S:
             self._watch = watch.Watch(self._path)
             self._changes.clear()
+        elif age_s < PAUSE_S and not self._is_closing():  # the last change is told, too
+            return self._watch
         change = self._watch.refresh()
         self._read_at = time.monotonic()
         if change:
@@ -87,7 +88,7 @@ class Feed:
             await send(_START)
             is_last = False
             while not is_last and not gone.done():
-                is_last = self._is_closing()  # the last change is told, too
+                is_last = self._is_closing()
                 version, events = self.news(version)
                 if not events and time.monotonic() - heard_at >= BEAT_S:
                     events = [_event("beat", {})]
