@@ -423,24 +423,48 @@ def test_after_a_long_time_without_readers_the_journal_is_opened_anew(run: Canne
 # -- errors ----------------------------------------------------------------------------------------
 
 
-def test_an_error_ends_the_page_with_one_warning(
+def warnings(caplog: pytest.LogCaptureFixture) -> list[list[str]]:
+    """The lines of each warning."""
+    return [
+        each.getMessage().splitlines() for each in caplog.records if each.levelno >= logging.WARNING
+    ]
+
+
+def test_an_error_is_answered_and_told_once_and_the_page_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refresh(self: watch.Watch) -> dict[str, Any]:
         raise OSError(5, "the disk is broken")
 
-    monkeypatch.setattr(watch.Watch, "refresh", refresh)
     with caplog.at_level(logging.WARNING), served(tmp_path) as (page, port):
-        assert ask(port, "/healthz")[0].status == 500
+        with monkeypatch.context() as patch:
+            patch.setattr(watch.Watch, "refresh", refresh)
+            assert [ask(port, "/healthz")[0].status for _ in range(2)] == [500, 500]
+        assert ask(port, "/healthz")[0].status == 503
+        assert page.is_served
+    assert warnings(caplog) == [
+        [
+            "the page cannot answer a request, but the run goes on: OSError: [Errno 5] the disk is broken",
+            "  Load the page again. Further errors of the page are not logged.",
+        ]
+    ]
+
+
+def test_a_server_that_fails_ends_the_page_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*arguments: Any, **more: Any) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr("uvicorn.Server.run", fail)
+    with caplog.at_level(logging.WARNING), served(tmp_path) as (page, _):
         patience.wait_until(lambda: not page.is_served)
-        with pytest.raises(ConnectionRefusedError):
-            ask(port)
-        page._lose(ValueError("of another request"))
     assert isinstance(page.error, OSError)
-    (warning,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
-    assert warning.getMessage().splitlines() == [
-        "the page is not served any more, but the run goes on: OSError: [Errno 5] the disk is broken",
-        "  `txtopo page` serves the page from the journal.",
+    assert warnings(caplog) == [
+        [
+            "the page is not served any more, but the run goes on: OSError: [Errno 24] Too many open files",
+            "  `txtopo page` serves the page from the journal.",
+        ]
     ]
 
 

@@ -293,6 +293,21 @@ def test_a_refresh_gives_the_changes_alone(tmp_path: Path) -> None:
     assert [each["txid"] for each in watched.view()["transactions"]] == [1, 2]
 
 
+def test_a_refresh_after_an_error_has_the_changes_from_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> Any:
+        raise OSError(5, "the disk is broken")
+
+    watched = watch.Watch(tmp_path, lambda: AT)
+    write(tmp_path, attempt(1), first=head())
+    with monkeypatch.context() as patch:
+        patch.setattr(live, "read", refuse)
+        with pytest.raises(OSError, match="broken"):
+            watched.refresh()
+    assert [each["txid"] for each in watched.refresh()["transactions"]] == [1]
+
+
 def test_a_watch_that_begins_late_has_the_view_of_one_that_was_there_from_the_beginning(
     tmp_path: Path,
 ) -> None:

@@ -76,7 +76,6 @@ class Watch:
 
         :raises OSError: the journal cannot be read.
         """
-        self._changed.clear()
         for path in (paths := writer.segments(self._path)):
             self._read(path)
         self._segments = {path: self._segments[path] for path in paths if path in self._segments}
@@ -94,6 +93,7 @@ class Watch:
                 {"txid": txid, "attempts": self._transactions[txid]}
                 for txid in sorted(self._changed & self._transactions.keys())
             ]
+        self._changed.clear()
         at = records.time_of(now)
         self._view["at"] = at
         return changes and {"at": at, **changes}

@@ -2,8 +2,8 @@
 
 Runs on: driver, or any process beside the journal.
 
-Invariants: an error ends the page with one warning, and never the run. :meth:`Page.close` tells
-readers the last change, and returns within ``END_S``.
+Invariants: an error is answered with 500 and told in one warning, and never ends the run.
+:meth:`Page.close` tells readers the last change, and returns within ``END_S``.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ class Page:
         )
         self.error: BaseException | None = None
         """The error that has ended the page."""
+        self._has_warned = False
         self._thread = threading.Thread(target=self._run, name="txtopo-page", daemon=True)
         self._thread.start()
 
@@ -92,12 +93,7 @@ class Page:
         try:
             self._server.run(sockets=[self._listening])
         except BaseException as error:
-            self._lose(error)
-
-    def _lose(self, error: BaseException) -> None:
-        if self.error is None:
             self.error = error
-            self._server.should_exit = True
             LOGGER.warning(
                 "the page is not served any more, but the run goes on: %s: %s\n"
                 "  `txtopo page` serves the page from the journal.",
@@ -108,8 +104,15 @@ class Page:
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await self._guard(scope, receive, send)
-        except Exception as error:
-            self._lose(error)
+        except Exception as error:  # starlette, or else uvicorn, has answered or will
+            if not self._has_warned:
+                self._has_warned = True
+                LOGGER.warning(
+                    "the page cannot answer a request, but the run goes on: %s: %s\n"
+                    "  Load the page again. Further errors of the page are not logged.",
+                    type(error).__name__,
+                    error,
+                )
 
     async def _page(self, request: Request) -> Response:
         return HTMLResponse(html.live())
