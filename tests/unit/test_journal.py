@@ -6,6 +6,7 @@ import errno
 import functools
 import logging
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -87,6 +88,17 @@ def test_metadata_that_outgrow_a_segment_are_left_out(tmp_path: Path) -> None:
     _, large, strange = map(records.decode, lines(tmp_path))
     for record in (large, strange):
         assert (record["meta"], record["meta_left_out"]) == (None, True)
+
+
+def test_a_copy_beside_a_segment_is_no_segment(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path, attempt(1))
+    (segment,) = writer.segments(tmp_path)
+    shutil.copy(segment, segment.with_name(f"{segment.stem}_copy{writer.SUFFIX}"))
+    write(tmp_path, attempt(2))
+    assert fold.fold(reader.Reader(tmp_path).about([1, 2])).committed == 2
+    assert caplog.messages == []
 
 
 def full(*arguments: Any, **more: Any) -> int:

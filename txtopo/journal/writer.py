@@ -209,4 +209,5 @@ def segments(path: Path) -> list[Path]:
         names = os.listdir(path)
     except FileNotFoundError:
         return []
-    return sorted(path / name for name in names if name.endswith(SUFFIX) and name[:10].isdecimal())
+    numbers = [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
+    return [path / f"{each}{SUFFIX}" for each in sorted(filter(str.isdecimal, numbers))]
