@@ -393,6 +393,16 @@ def test_rates_are_over_the_last_ten_seconds_and_sums_are_the_runs(tmp_path: Pat
     assert watched.refresh()["components"]["split"]["executed_per_s"] == 0.0
 
 
+def test_rates_hold_although_the_clock_is_set_back(tmp_path: Path) -> None:
+    later = records.attempt(ended(2, executed={"split": 20}), AT - 3600, "full")
+    write(tmp_path, attempt(1, executed={"split": 50}), later, first=head())
+    now = [AT - 3599]
+    watched = watch.Watch(tmp_path, lambda: now[0])
+    assert watched.refresh()["components"]["split"]["executed_per_s"] == 2.0
+    now[0] += watch.RATE_S
+    assert watched.refresh()["components"]["split"]["executed_per_s"] == 0.0
+
+
 def test_a_run_is_alive_until_its_process_has_died_or_its_end_is_written(tmp_path: Path) -> None:
     own = liveness.process_identity()
     write(tmp_path, first=head(1, started=own))

@@ -179,7 +179,10 @@ class Watch:
             self._changed.add(txid)
         if outcome == "committed":
             self._note_commit(txid, attempt_id)
-            self._recent.append((seconds(record["at"]), record))
+            at = seconds(record["at"])
+            if self._recent and at < self._recent[-1][0]:  # the clock was set back
+                self._recent.clear()
+            self._recent.append((at, record))
             recorded = {"recorded": f"{txid}:{attempt_id}", "at": record["at"]}
             self._stores.update(dict.fromkeys(record.get("stores", ()), recorded))
         elif outcome not in fold.NOT_FAILED:
