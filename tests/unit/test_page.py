@@ -109,6 +109,12 @@ def test_a_port_in_use_is_refused_with_the_cure() -> None:
             access.listen(str(port), is_open_allowed=False)
 
 
+@pytest.mark.parametrize("host", ["a..b", "x" * 70, "\udcff"])
+def test_a_host_that_no_name_can_be_is_refused_with_the_cure(host: str) -> None:
+    with pytest.raises(UsageError, match=r"no host has this name\n  Give another --page"):
+        access.listen(f"{host}:0", is_open_allowed=True)
+
+
 @pytest.mark.parametrize("address", ["", "host", "host:", "70000", "a:b:1", ":8080"])
 def test_a_text_that_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(UsageError, match=r"is no address\n  Give \[HOST:\]PORT"):
@@ -152,7 +158,9 @@ def test_without_the_token_there_is_no_answer(
     "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "[", ""]
 )
 def test_a_request_for_a_foreign_host_is_refused(port: int, host: str) -> None:
-    assert ask(port, **BEARER, Host=host)[0].status == 421
+    answer, text = ask(port, **BEARER, Host=host)
+    assert answer.status == 421
+    assert "host name or IP address, or start the page with `--page NAME:PORT`" in text
     assert ask(port, "/healthz", Host=host)[0].status == 421
 
 

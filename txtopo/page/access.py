@@ -66,8 +66,9 @@ def listen(address: str, is_open_allowed: bool) -> tuple[str, socket.socket]:
                 "  Name a file with a token: --page-token-file FILE. The page is not encrypted. Without the file, use an SSH tunnel."
             )
         listening = socket.create_server(place[:2], family=family)
-    except OSError as error:
-        reason = str(error.strerror).partition(" (while")[0]  # Python names the address once more
+    except (OSError, UnicodeError) as error:  # UnicodeError: a host such as a..b
+        # Python names the address once more.
+        reason = str(getattr(error, "strerror", "no host has this name")).partition(" (while")[0]
         raise errors.UsageError(
             f"the page cannot listen on port {port} of {host}: {reason}\n  Give another --page [HOST:]PORT, or 0 for any free port."
         ) from error
@@ -131,7 +132,11 @@ class Guard:
     def _answer(self, request: Request) -> Response | None:
         """A refusal, or a cookie for a token. None for requests that pass."""
         if not self._is_ours(request.headers.get("host", "")):
-            return _refused(http.HTTPStatus.MISDIRECTED_REQUEST, "This page has another address.")
+            return _refused(
+                http.HTTPStatus.MISDIRECTED_REQUEST,
+                "The page has other names than this.\n"
+                "Use the machine's host name or IP address, or start the page with `--page NAME:PORT`.",
+            )
         if request.method not in ("GET", "HEAD"):
             return _refused(
                 http.HTTPStatus.METHOD_NOT_ALLOWED, "The page only shows.", allow="GET, HEAD"
