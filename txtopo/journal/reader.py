@@ -36,11 +36,6 @@ class Reader:
         self.other_versions: set[str] = set()
         """Other formats, by version."""
 
-    @property
-    def exists(self) -> bool:
-        """Whether there is a journal."""
-        return bool(writer.segments(self._path))
-
     def extent(self, generation: str | None) -> tuple[int | None, int]:
         """The first txid from which commits in ``generation`` have records (``None``: there is
         none), and the txid after the newest commit."""

@@ -188,7 +188,7 @@ class Watch:
         elif outcome not in fold.NOT_FAILED:
             cause = record.get("cause")
             failure = {"txid": txid, "attempt": attempt_id, "outcome": outcome, "at": record["at"]}
-            failure |= {"cause": cause, "because": None, "committed_by": None}
+            failure |= {"cause": cause, "committed_by": None}
             self._failures.appendleft(failure)
 
     def _note_commit(self, txid: int, attempt_id: int) -> None:
