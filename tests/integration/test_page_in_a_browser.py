@@ -4,6 +4,7 @@ and without a mouse, and what happens when the server goes away."""
 from __future__ import annotations
 
 import contextlib
+import datetime
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,10 +13,11 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from tests import patience
 from tests.canned_run import SCRIPT, CannedRun, of_a_while
 from tests.servers import browser, ports
 from tests.servers.browser import wait_for
-from txtopo.journal import watch
+from txtopo.journal import live, watch
 from txtopo.page import access, html, server
 
 TOKEN = "a-token-of-this-test"
@@ -106,7 +108,7 @@ def test_the_page_is_used_by_keyboard(chrome: Chrome, port: int) -> None:
     field.send_keys("no such text")
     wait_for(chrome, "#shown", lambda text: text == "0 of 1")
     field.clear()
-    field.send_keys("split")
+    field.send_keys('File "words.py", line 16')
     wait_for(chrome, "#shown", lambda text: text == "1 of 1")
 
 
@@ -148,6 +150,34 @@ def test_the_page_follows_the_run_says_that_the_server_is_gone_and_comes_back(
         wait_for(chrome, "#state", lambda text: "ended with exit code 1" in text)
         assert wait_for(chrome, "#error") == "over"
     chrome.get("about:blank")
+
+
+def test_a_silent_run_and_a_dead_run_are_not_shown_as_running(
+    chrome: Chrome, run: CannedRun, tmp_path: Path
+) -> None:
+    """So does ``txtopo top``. The journal of a silent run may have ended."""
+    patience.wait_until(lambda: (live.read(run.path) or {}).get("active"))
+    watching = watch.Watch(run.path)
+    watching.refresh()
+    view, file = watching.view(), tmp_path / "words.html"
+
+    def show() -> str:
+        file.write_text(html.whole(view), encoding="utf-8")
+        chrome.get(file.as_uri())
+        wait_for(chrome, "#numbers dd")
+        return wait_for(chrome, "#state")
+
+    assert show().startswith("running")
+    assert "tuples/s813" in wait_for(chrome, "#numbers")
+    silent_since = datetime.datetime.fromisoformat(view["at"]) - datetime.timedelta(seconds=60)
+    view["live"]["at"] = silent_since.isoformat()
+    assert show().startswith("silent for 60.0 s")
+    assert "in flight2" in wait_for(chrome, "#numbers")
+    view["run"]["is_alive"] = False
+    assert show().startswith("does not run any more")
+    numbers = wait_for(chrome, "#numbers")
+    assert "not finished2" in numbers
+    assert "tuples/s–" in numbers
 
 
 def test_the_page_in_one_file_needs_no_server(
