@@ -62,7 +62,7 @@ def data_dir(tmp_path: Path) -> Path:
                 widest={"split": (3, 1)},
             ),
         ],
-        [ended(4, 1_000_000), ended(5, 1_000_000, "abandoned")],
+        [ended(4, 1_000_000, metadata="a\n\x1b[2J"), ended(5, 1_000_000, "abandoned")],
     ]
     for epoch, attempts in enumerate(runs, 1):
         facts = {"host": "alpha", "pid": 7, "tasks": {"lines": 2, "split": 2}}
@@ -161,6 +161,13 @@ def test_why_tells_of_a_missing_commit_and_of_an_open_transaction(
     data_dir: Path, capsys: pytest.CaptureFixture[str], txid: str, outcome: str
 ) -> None:
     assert outcome in said(capsys, "why", "words", txid, "--data-dir", str(data_dir))
+
+
+def test_metadata_cannot_control_the_terminal(
+    data_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = said(capsys, "why", "words", "4", "--data-dir", str(data_dir))
+    assert "                 metadata 'a\\n\\x1b[2J'\n" in told
 
 
 def test_what_the_journal_does_not_have_is_said_with_a_cure(

@@ -318,9 +318,9 @@ def _content(record: Record) -> str:
         return f"\n{_INDENT}".join([*tuples, "(the journal has no metadata)"])
     partitions = meta.get("partitions") if isinstance(meta, dict) else None
     shown = (
-        [f"partition {partition}: {_cut(str(each))}" for partition, each in partitions.items()]
+        [f"partition {partition}: {_cut(repr(each))}" for partition, each in partitions.items()]
         if isinstance(partitions, dict)
-        else [f"metadata {_cut(str(meta))}"]
+        else [f"metadata {_cut(repr(meta))}"]
     )
     return f"\n{_INDENT}".join([*tuples, *shown])
 
