@@ -85,6 +85,18 @@ def test_failures_are_shown_with_tracebacks_and_cannot_control_the_terminal(data
     assert trace == "  traceback"
 
 
+def test_wide_characters_take_two_columns(data_dir: Path) -> None:
+    failure = test_watch.failure("ValueError: cannot parse 単語が見つかりません", "sp")
+    write(
+        recording.place(data_dir, "words"),
+        ended(59.0, 9, 1, "failed", 9.0, failure=failure),
+        first=test_watch.head(),
+    )
+    shown = rows(data_dir, OPEN_S, 60, 24)[-1]
+    assert shown == "9:1 failed: sp, task 0, execute: ValueError: cannot parse …"
+    assert rows(data_dir, OPEN_S, 61, 24)[-1].endswith("単…")
+
+
 def test_the_lanes_of_a_dead_run_end_and_the_title_says_since_when(data_dir: Path) -> None:
     title, *_ = rows(data_dir, 70.0, 80, 24)
     assert title == "words, epoch 1: running, ZooKeeper ok"  # another machine's: not yet

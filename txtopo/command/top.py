@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import bisect
 import contextlib
 import importlib.util
 import itertools
@@ -15,6 +16,7 @@ import sys
 import termios
 import time
 import tty
+import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
@@ -120,7 +122,7 @@ def _keys() -> Iterator[None]:
 def frame(
     view: Record, now: float, width: int, height: int, with_failures: bool = False
 ) -> list[Row]:
-    """The rows that show ``view``: at most ``height``, each with at most ``width`` characters.
+    """The rows that show ``view``: at most ``height``, each with at most ``width`` columns.
     ``now`` is in seconds since 1970. ``with_failures``: failures instead of transactions."""
     rows: list[Row] = [[(_title(view, now), "bold")]]
     rows += [[(" · ".join(numbers), "")] for numbers in _numbers(view)]
@@ -249,10 +251,12 @@ def _lanes(view: Record, now: float, width: int, room: int) -> list[Row]:
 
 
 def _cut(row: Row, width: int) -> Row:
-    """``row`` with at most ``width`` characters, none of which controls the terminal."""
+    """``row`` in at most ``width`` columns, without characters that control the terminal."""
     characters = [(each, style) for text, style in row for each in text]
-    if len(characters) > width:
-        characters = [*characters[: width - 1], ("…", "")]
+    wide = (unicodedata.east_asian_width(each) in "FW" for each, _ in characters)
+    ends = [*itertools.accumulate(1 + is_wide for is_wide in wide)]
+    if ends and ends[-1] > width:
+        characters = [*characters[: bisect.bisect(ends, width - 1)], ("…", "")]
     return [
         ("".join(each if each.isprintable() else " " for each, _ in run), style)
         for style, run in itertools.groupby(characters, key=lambda character: character[1])
