@@ -113,7 +113,8 @@ class Run:
 
 
 def test_the_file_says_what_is_in_flight_and_for_how_long(tmp_path: Path) -> None:
-    (tmp_path / f"{live.NAME}.1").write_bytes(b"x" * 99_999)  # left by a run that was killed
+    for epoch in (0, 1):  # left by runs that were killed
+        (tmp_path / f"{live.NAME}.{epoch}").write_bytes(b"x" * 99_999)
     run = Run(tmp_path)
     run.write(active=((5, 2, "processing"),))
     run.write(2.0, active=((5, 2, "processed"), (6, 0, "processing")))

@@ -127,6 +127,9 @@ class Live:
         if now_s < self._next_at and not is_last:
             return
         self._next_at = now_s + PAUSE_S
+        if self._written is None:
+            for left in self._path.parent.glob(f"{NAME}.[0-9]*"):  # by killed runs
+                left.unlink(missing_ok=True)
         moment = self._look()
         self._timelines.note(moment.status.active, now_s)
         # Figures that change although nothing has happened.
