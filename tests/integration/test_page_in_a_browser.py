@@ -174,10 +174,12 @@ def test_a_silent_run_and_a_dead_run_are_not_shown_as_running(
     assert show().startswith("silent for 60.0 s")
     assert "in flight2" in wait_for(chrome, "#numbers")
     view["run"]["is_alive"] = False
+    view["live"]["status"]["fraction_done"] = 0.9999
     assert show().startswith("does not run any more")
     numbers = wait_for(chrome, "#numbers")
     assert "not finished2" in numbers
     assert "tuples/s–" in numbers
+    assert "of the source99.9 %" in numbers  # 100 % means all
 
 
 def test_the_page_in_one_file_needs_no_server(
