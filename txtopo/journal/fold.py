@@ -63,21 +63,6 @@ class View:
             first = max(first, txid + 1)
         return missing
 
-    @property
-    def committed(self) -> int:
-        """How many transactions have a committed attempt's record."""
-        return sum(each.committed is not None for each in self.transactions.values())
-
-    @property
-    def failed(self) -> int:
-        """How many attempts failed."""
-        return sum(len(each.failed) for each in self.transactions.values())
-
-    @property
-    def behind(self) -> int:
-        """How many attempts were discarded with failed ones of earlier transactions."""
-        return sum(len(each.behind) for each in self.transactions.values())
-
 
 def fold(
     records: Sequence[Record], generation: str | None = None, current: int | None = None
