@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import itertools
 import logging
 import os
 import shutil
@@ -115,8 +116,42 @@ def full(*arguments: Any, **more: Any) -> int:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+@pytest.mark.parametrize(("call", "first"), [("open", 0), ("write", 0), ("write", 1)])
+def test_a_journal_goes_on_when_the_full_disk_has_room_again(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    call: str,
+    first: int,
+) -> None:
+    monkeypatch.setattr(writer, "AGAIN_S", 0.0)
+    numbers, answer, has_room = itertools.count(), getattr(os, call), threading.Event()
+
+    def refuse_thrice(*arguments: Any) -> Any:
+        number = next(numbers)
+        if first <= number < first + 3:
+            return full()
+        if number >= first + 3:
+            has_room.set()
+        return answer(*arguments)
+
+    monkeypatch.setattr(f"os.{call}", refuse_thrice)
+    with caplog.at_level(logging.WARNING, "txtopo"):
+        journal = writer.Writer("words", tmp_path, MIB, head())
+        for txid in range(1, 5):
+            journal.put(functools.partial(attempt, txid))
+        assert has_room.wait(patience.PATIENCE_S)
+        journal.put(functools.partial(attempt, 5))
+        journal.close()
+    (warning,) = caplog.messages
+    assert f"keeps no journal now, but the run goes on: {tmp_path}: No space" in warning
+    view = fold.fold(reader.Reader(tmp_path).about(range(1, 9999)))
+    assert 5 in view.transactions
+    assert len(view.transactions) + view.runs[0].get("dropped", 0) == 5
+
+
 @pytest.mark.parametrize("call", ["write", "open"])
-def test_a_disk_that_takes_no_more_ends_the_journal_with_one_warning(
+def test_a_disk_that_stays_full_is_told_once_and_holds_no_end(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -126,7 +161,8 @@ def test_a_disk_that_takes_no_more_ends_the_journal_with_one_warning(
     with caplog.at_level(logging.WARNING, "txtopo"):
         write(tmp_path, attempt(1), attempt(2))
     (warning,) = caplog.messages
-    assert f"keeps no journal from now on, but the run goes on: {tmp_path}: No space" in warning
+    assert f"keeps no journal now, but the run goes on: {tmp_path}: No space" in warning
+    assert writer.segments(tmp_path) == []
 
 
 def test_a_file_in_place_of_the_directory_ends_the_journal_only(

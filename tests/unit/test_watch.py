@@ -439,4 +439,4 @@ def test_a_live_file_that_cannot_be_written_ends_the_journal_with_one_warning(
     between = writer.Writer("words", tmp_path, 1 << 20, head(), run.live.write)
     between.close()
     (warning,) = caplog.messages
-    assert "keeps no journal from now on, but the run goes on" in warning
+    assert "keeps no journal now, but the run goes on" in warning

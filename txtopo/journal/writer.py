@@ -4,8 +4,10 @@ Runs on: driver. A journal is a directory with *segments*: files with rising num
 eighth of the bound. Every segment begins with the record of the run's beginning.
 
 Invariants: :meth:`Writer.put` never waits and never raises. The segments together stay below the
-bound: the oldest are removed first. An error ends the journal with one warning, and never the run.
-A record is written at most ``PAUSE_S`` after ``put``, and then survives the process.
+bound: the oldest are removed first. If the disk refuses to write, such as a full disk, the writer
+tries again every ``AGAIN_S`` and counts the records that it drops meanwhile. Another error ends the
+journal. Neither ends the run. A record is written at most ``PAUSE_S`` after ``put``, and then
+survives the process.
 """
 
 from __future__ import annotations
@@ -28,6 +30,9 @@ IDLE_S = 0.2
 
 WAITING_MAX = 1000
 """How many records may wait for the disk. Further ones are dropped, and counted in the journal."""
+
+AGAIN_S = 10.0
+"""How long the thread waits after the disk has refused to write."""
 
 END_S = 5.0
 """How long a run's end waits for the last write."""
@@ -58,7 +63,9 @@ class Writer:
         self._segment_max = bytes_max // SEGMENTS
         self._bytes_max = bytes_max
         self._waiting: deque[Callable[[], records.Record]] = deque()
-        self._dropped = self._dropped_and_told = 0
+        self._refused = self._lost = self._in_hand = self._told = 0
+        self._is_away = False
+        self._continued: records.Record = {}
         self._wake, self._closing = threading.Event(), threading.Event()
         self._has_ended = False
         self._file: int | None = None
@@ -78,7 +85,7 @@ class Writer:
         if self._has_ended:
             return
         if len(self._waiting) >= WAITING_MAX:
-            self._dropped += 1
+            self._refused += 1
             return
         self._waiting.append(record)
         if not self._wake.is_set():
@@ -96,35 +103,55 @@ class Writer:
 
     def _run(self) -> None:
         try:
-            self._open()
-            self._between(0, False)
             is_last = False
             while not is_last:
                 self._wake.wait(IDLE_S)
                 # In this order: a call of close() during the pause wakes the thread once more.
                 self._wake.clear()
                 is_last = self._closing.wait(PAUSE_S)
-                self._write_waiting()
-                self._between(self._dropped, is_last)
+                try:
+                    if self._file is None:
+                        self._open()
+                    self._write_waiting()
+                    self._between(self._dropped, is_last)
+                    self._is_away = False
+                except OSError as error:
+                    self._leave(error)
+                    if not is_last:
+                        self._closing.wait(AGAIN_S)
         except BaseException as error:
             self._lose(error)
         finally:
-            if self._file is not None:
-                with contextlib.suppress(OSError):
-                    os.close(self._file)
+            self._close_file()
+
+    @property
+    def _dropped(self) -> int:
+        return self._refused + self._lost
+
+    def _leave(self, error: OSError) -> None:
+        """Count what ``error`` has lost, and tell of the first of several errors."""
+        self._lost, self._in_hand = self._lost + self._in_hand, 0
+        if not self._is_away:
+            self._is_away = True
+            LOGGER.warning(
+                "topology %r keeps no journal now, but the run goes on: %s: %s\n"
+                "  Make room there, and the journal goes on, too. journal=off does without.",
+                self._topology_id,
+                self._path,
+                error.strerror or error,
+            )
 
     def _lose(self, error: BaseException) -> None:
         """End the journal because of ``error``."""
         if not self._has_ended:
             self._has_ended = True
             self._waiting.clear()
-            why = error.strerror if isinstance(error, OSError) else ""
             LOGGER.warning(
                 "topology %r keeps no journal from now on, but the run goes on: %s: %s\n"
-                "  Make room there, or choose another directory with data_dir, and start the run again. journal=off does without.",
+                "  Look after the disk, or choose another directory with data_dir, and start the run again. journal=off does without.",
                 self._topology_id,
                 self._path,
-                why or f"{type(error).__name__}: {error}",
+                f"{type(error).__name__}: {error}",
             )
 
     def _write_waiting(self) -> None:
@@ -132,33 +159,41 @@ class Writer:
         size = 0
         for _ in range(len(self._waiting)):
             line = _line(self._waiting.popleft(), self._segment_max)
+            self._in_hand += 1
             if self._size + size + len(line) > self._segment_max:
                 self._write(lines)
+                self._in_hand = 1
                 self._open()
                 lines, size = [], 0
             lines.append(line)
             size += len(line)
         dropped = self._dropped
-        if dropped > self._dropped_and_told:
-            count = dropped - self._dropped_and_told
-            lines.append(records.encode({"kind": "dropped", "records": count}))
-            self._dropped_and_told = dropped
+        if dropped > self._told:
+            lines.append(records.encode({"kind": "dropped", "records": dropped - self._told}))
         self._write(lines)
+        self._in_hand, self._told = 0, dropped
 
     def _write(self, lines: list[bytes]) -> None:
         data = memoryview(b"".join(lines))
-        while data:
-            assert self._file is not None
-            written = os.write(self._file, data)
-            self._size += written
-            data = data[written:]
+        try:
+            while data:
+                assert self._file is not None
+                written = os.write(self._file, data)
+                self._size += written
+                data = data[written:]
+        except OSError:
+            self._close_file()  # a line may be cut off in the middle
+            raise
+
+    def _close_file(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(OSError):
+                os.close(file)
 
     def _open(self) -> None:
         """Begin a segment, and remove the oldest so that a whole segment has room."""
-        is_first = self._file is None
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        self._close_file()
         make_private(self._path)
         paths = segments(self._path)
         sizes = {}
@@ -173,15 +208,21 @@ class Writer:
         number = int(paths[-1].name.removesuffix(SUFFIX)) if paths else 0
         for _ in range(_OPEN_TRIES_MAX):
             number += 1
+            segment = self._path / f"{number:010d}{SUFFIX}"
             with contextlib.suppress(FileExistsError):  # another coordinator writes here
                 self._file = os.open(
-                    self._path / f"{number:010d}{SUFFIX}",
+                    segment,
                     os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC,
                     0o600,
                 )
                 break
         self._size = 0
-        self._write([records.encode(self._head | ({} if is_first else {"continued": True}))])
+        try:
+            self._write([records.encode(self._head | self._continued)])
+        except OSError:
+            segment.unlink(missing_ok=True)
+            raise
+        self._continued = {"continued": True}
 
 
 def _line(record: Callable[[], records.Record], bytes_max: int) -> bytes:
