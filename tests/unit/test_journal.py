@@ -409,5 +409,13 @@ def test_a_terminal_that_shows_an_error_obeys_nothing_in_it() -> None:
     assert records.shown("first\n\x1b[2Jsecond\x07") == "first\n\\x1b[2Jsecond\\x07"
 
 
-def test_a_long_error_is_cut(tmp_path: Path) -> None:
-    assert len(records.shown("x" * 100_000)) == records.TEXT_MAX
+@pytest.mark.parametrize("length", [records.TEXT_MAX + 100, 100_000])
+def test_a_long_error_loses_its_middle_and_no_secret(length: int) -> None:
+    text = f"Traceback{' ' * length}ValueError: row 7"
+    assert records.shown(text).startswith("Traceback ")
+    assert records.shown(text).endswith(" ValueError: row 7")
+    assert len(records.shown(text)) == records.TEXT_MAX
+    secret, long = ("postgresql://me:hunter2hunter2@host", f"redis://:{'x' * 400}@host ")
+    for begin in [*range(1900, 2700), *range(length - 2700, length - 1900)]:
+        text = f"{' ' * begin}{secret}{' ' * (length - begin - 2 * len(long))}{long}{long}"
+        assert "unter" not in records.shown(text)

@@ -166,10 +166,21 @@ def text_of(error: BaseException | None) -> str | None:
 
 
 def shown(text: str) -> str:
-    """``text`` as it may be kept: without secrets and control characters, and with a bound."""
-    # A secret at the cut is whole when it is looked for.
-    redacted = redaction.printable(str(redaction.redacted(text[: TEXT_MAX + _SECRET_MAX])))
-    return redacted if len(redacted) <= TEXT_MAX else redacted[: TEXT_MAX - 2] + " …"
+    """``text`` as it may be kept: without secrets and control characters, and with a bound. A long
+    text loses its middle: a traceback's last line says most."""
+    half = TEXT_MAX // 2
+    if len(text) <= TEXT_MAX + _SECRET_MAX:
+        first = last = _clean(text)
+        if len(first) <= TEXT_MAX:
+            return first
+    else:  # A secret at a cut is whole when it is looked for, or is left out.
+        first = _clean(text[: half + _SECRET_MAX])
+        last = _clean(text[-half - _SECRET_MAX :])[_SECRET_MAX:]
+    return f"{first[: half - 3]} … {last[-half:]}"
+
+
+def _clean(text: str) -> str:
+    return redaction.printable(str(redaction.redacted(text)))
 
 
 def _cause(failed: AttemptFailedError, is_full: bool) -> Record:
