@@ -27,18 +27,15 @@ class _OfAttempt:
     attempt: TransactionAttempt
 
 
-@dataclass(frozen=True, slots=True)
 class Opened(_OfTxid):
     """A new txid's metadata is made, or the spout is ready for a txid whose attempts make their own
     metadata."""
 
 
-@dataclass(frozen=True, slots=True)
 class NotReady(_OfTxid):
     """The spout has nothing for ``txid`` now, or failed to make metadata (R5)."""
 
 
-@dataclass(frozen=True, slots=True)
 class Unopenable(_OfTxid):
     """The spout's own code failed when asked about ``txid``, in a way that ends the run."""
 
@@ -48,32 +45,26 @@ class Poll:
     """Time to ask the spout again."""
 
 
-@dataclass(frozen=True, slots=True)
 class Resume(_OfTxid):
     """The back-off of ``txid`` is over."""
 
 
-@dataclass(frozen=True, slots=True)
 class Emitted(_OfAttempt):
     """The attempt's metadata is known."""
 
 
-@dataclass(frozen=True, slots=True)
 class Processed(_OfAttempt):
     """The processing phase ended well."""
 
 
-@dataclass(frozen=True, slots=True)
 class Sealed(_OfAttempt):
     """ "Effects may exist" is durable."""
 
 
-@dataclass(frozen=True, slots=True)
 class Applied(_OfAttempt):
     """The commit job ended well: every effect is in its store."""
 
 
-@dataclass(frozen=True, slots=True)
 class Recorded(_OfAttempt):
     """``current`` has moved past the attempt's txid."""
 
@@ -115,7 +106,6 @@ Event = (
 )
 
 
-@dataclass(frozen=True, slots=True)
 class Open(_OfTxid):
     """Ask whether the spout is ready for ``txid`` and, where metadata belongs to the txid, make the
     metadata.
@@ -124,22 +114,18 @@ class Open(_OfTxid):
     """
 
 
-@dataclass(frozen=True, slots=True)
 class Emit(_OfAttempt):
     """Make the attempt's own metadata. Answer: Emitted or Failed."""
 
 
-@dataclass(frozen=True, slots=True)
 class Process(_OfAttempt):
     """Run the processing phase. Answer: Processed or Failed."""
 
 
-@dataclass(frozen=True, slots=True)
 class Seal(_OfAttempt):
     """Make "effects may exist" durable. Answer: Sealed or Failed."""
 
 
-@dataclass(frozen=True, slots=True)
 class Apply(_OfAttempt):
     """Run the commit job. Deferred processing comes before the commit, in the same job. Answer:
     Applied or Failed."""
@@ -152,12 +138,10 @@ class Record(_OfAttempt):
     seal_next: TransactionAttempt | None
 
 
-@dataclass(frozen=True, slots=True)
 class Forget(_OfAttempt):
     """The attempt is committed: release everything kept for the attempt."""
 
 
-@dataclass(frozen=True, slots=True)
 class Cancel(_OfAttempt):
     """The attempt is discarded: stop its work, and release everything kept for the attempt. The
     coordinator awaits no answer."""
