@@ -261,7 +261,6 @@ def _hole_line(first: int, last: int) -> str:
 
 
 def _error_of(record: Record) -> str:
-    """The failure in ``record``, in one line."""
     return _cut(logged.first_line(record.get("cause", {}).get("error", record["outcome"])))
 
 

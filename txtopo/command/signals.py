@@ -54,7 +54,6 @@ class StopSignals:
 
     @property
     def is_forced(self) -> bool:
-        """Whether to stop now."""
         return self._count >= _FORCE
 
     def watch(self) -> None:

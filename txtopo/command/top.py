@@ -182,7 +182,6 @@ def _numbers(view: Record) -> tuple[list[str], list[str]]:
 
 
 def _failure(failure: Record) -> str:
-    """``failure`` in one line."""
     cause = failure["cause"] or {}
     place = (
         f"{cause['component']}, task {cause['task']}, {cause['hook']}: " if "task" in cause else ""

@@ -236,7 +236,6 @@ def _require_known(name: str, prefix: str) -> None:
 def _find_file(
     environment: Mapping[str, str], directory: Path
 ) -> tuple[Path, Mapping[str, Any]] | None:
-    """The file with settings, and its table."""
     if FILE_VARIABLE in environment:
         named = environment[FILE_VARIABLE]
         if not named:

@@ -101,7 +101,6 @@ class TransactionCoordinator:
         return self._stopping is not None
 
     def start(self) -> list[Command]:
-        """The first commands of the run."""
         return self._advance([])
 
     def handle(self, event: Event) -> list[Command]:

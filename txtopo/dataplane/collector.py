@@ -151,7 +151,6 @@ class Collector(BasicOutputCollector):
         return self._counted - self._left
 
     def _count(self) -> None:
-        """Note one emitted row."""
         self._left -= 1
         if not self._left:
             self._many()
@@ -161,7 +160,6 @@ class Collector(BasicOutputCollector):
         self.on_many()
 
     def connect(self, stream: str, send: Send) -> None:
-        """Add a receiver of ``stream``."""
         self._ports[stream].add(send)
         if stream == DEFAULT_STREAM and self._ports[stream].arity == 2:
             self._pairs = self._ports[stream].send

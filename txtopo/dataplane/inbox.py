@@ -130,7 +130,6 @@ class Inbox:
             self._go_to(self._head + 1)
 
     def _go_to(self, head: int) -> None:
-        """Make the lane at ``head`` the first."""
         if self._head < len(self._keys):
             self._lanes[self._keys[self._head]].is_first = False
         self._head = head

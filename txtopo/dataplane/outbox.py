@@ -138,7 +138,6 @@ class Outbox:
             self._close_chunk(slot)
 
     def pack_if_many(self) -> None:
-        """Pack if ``rows_max`` rows wait."""
         if sum(map(len, self._waiting)) >= self.rows_max:
             self.pack()
 

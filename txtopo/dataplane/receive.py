@@ -67,7 +67,6 @@ class Received:
             self.held.setdefault(address, []).append(handle)
 
     def held_file(self, component: str, task: int) -> IO[bytes] | None:
-        """A task's held instance, or ``None``."""
         handles = self.held.get((component, task))
         return (
             None

@@ -185,7 +185,6 @@ class SlotRun:
     # -- tasks ------------------------------------------------------------------------------------
 
     def all_tasks(self) -> list[BoltTask | SpoutTask]:
-        """Every begun task on this slot."""
         return [*self.spouts.values(), *self.bolts.values()]
 
     def begin_tasks(self, received: Received) -> None:
@@ -209,7 +208,6 @@ class SlotRun:
                 bolt.begin(received.held_file(component.id, index))
 
     def connect(self, task: BoltTask | SpoutTask) -> None:
-        """Connect ``task`` to all its receivers."""
         self.wiring.connect(task)
 
     def advance(self, component: str, index: int) -> None:

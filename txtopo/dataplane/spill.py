@@ -56,7 +56,6 @@ class SpillBuffer:
         return handle
 
     def read(self, handle: Handle) -> bytes:
-        """The bytes behind ``handle``."""
         if isinstance(handle, bytes):
             return handle
         assert self._file is not None

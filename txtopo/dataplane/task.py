@@ -172,7 +172,6 @@ class BoltTask(Task):
         return send
 
     def finish(self) -> None:
-        """Finish the batch for this task."""
         if self.component.kind == "basic":
             self.call("cleanup", self.instance.cleanup)
         else:

@@ -34,7 +34,6 @@ class Wiring:
         self._heavy_bytes = 0
 
     def tasks_here(self, component: Component) -> range:
-        """The indices of the component's tasks on this slot."""
         return range(self._slot, component.parallelism, self._slots)
 
     def add_inbox(self, bolt: BoltTask, received: Received) -> None:
@@ -78,7 +77,6 @@ class Wiring:
         return self._sources[key, stream]
 
     def connect(self, task: BoltTask | SpoutTask) -> None:
-        """Connect every stream of ``task`` to all its receivers."""
         component, index = task.component, task.index
         task.collector.on_heavy = self.make_room
         task.collector.on_many = self._outbox.pack_if_many

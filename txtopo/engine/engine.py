@@ -146,7 +146,6 @@ class Engine:
         self._surroundings.post(self._drain)
 
     def kill(self, error: BaseException | None = None) -> None:
-        """End now."""
         # Post first: abandoning makes waiting threads fail, and their errors must not become the
         # reason why the run ends.
         self._surroundings.post(functools.partial(self._end, error))

@@ -35,7 +35,6 @@ class Loop:
         self.surroundings.post(functools.partial(self.handle, event))
 
     def tell(self, fact: Callable[[Observer], None]) -> None:
-        """Tell ``fact`` to each observer."""
         observer.tell(self.observers, fact)
 
     def backoff_s(self, failures: int) -> float:

@@ -93,7 +93,6 @@ class SpoutHooks:
         }
 
     def num_partitions(self, txid: int) -> int:
-        """The partition count for ``txid``."""
         n = self._call(txid, "num_partitions", self._coordinator.num_partitions)
         if not isinstance(n, int) or n < 0:
             self._refuse(
@@ -136,7 +135,6 @@ class SpoutHooks:
         return {str(name): count for name, count in counts.items()}
 
     def close(self, txid: int) -> None:
-        """Close the coordinator."""
         self._call(txid, "close", self._coordinator.close)
 
     def _to_json(self, txid: int, hook: str, metadata: Any) -> Any:

@@ -211,7 +211,6 @@ class StatusBoard(Observer):
     # -- for readers ------------------------------------------------------------------------------
 
     def snapshot(self) -> RunStatus:
-        """The status now."""
         now = self._clock()
         with self._changed:
             self._forget_old(now)

@@ -34,7 +34,6 @@ class Steps:
         return messages.Emitted(work.attempt)
 
     def process(self, work: Attempt) -> Event:
-        """Process the batch."""
         self._runner.process(work, self._state.known_stores, self._state.current - 1)
         return messages.Processed(work.attempt)
 

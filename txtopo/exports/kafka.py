@@ -171,7 +171,6 @@ class KafkaExporter(linked.LinkedExporter):
 
 
 def _position(entry: SequencedExport) -> tuple[int, int]:
-    """Transaction, and number in it."""
     return divmod(entry.sequence, 1 << SEQUENCE_BITS)
 
 

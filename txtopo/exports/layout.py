@@ -53,7 +53,6 @@ class Names:
         return f"~{self.queue}~e{bucket:04d}~{txid:016d}~"
 
     def entries_of(self, bucket: int) -> tuple[str, str]:
-        """The range with all entries in ``bucket``."""
         return f"~{self.queue}~e{bucket:04d}~", f"~{self.queue}~e{bucket:04d}{AFTER}"
 
     def skipped(self, bucket: int, sequence: int) -> str:
@@ -73,7 +72,6 @@ class Place:
 
     @classmethod
     def of(cls, text: str) -> Place:
-        """Read the key ``text``."""
         _, _, _, txid, task, _, _ = text.split("~")
         return cls(int(txid), int(task))
 
@@ -120,11 +118,9 @@ class Bucket:
 
     @classmethod
     def of(cls, text: str) -> Bucket:
-        """Read a stored text."""
         return cls(**json.loads(text))
 
     def text(self) -> str:
-        """The text to store."""
         return encode({name: getattr(self, name) for name in self.__slots__})
 
 
@@ -167,11 +163,9 @@ class Tally:
 
     @classmethod
     def of(cls, text: str) -> Tally:
-        """Read a stored text."""
         return cls(*json.loads(text))
 
     def text(self) -> str:
-        """The text to store."""
         return encode([self.buckets, self.added, self.generation])
 
     def check(self, queue: str, address: str, buckets: int) -> None:

@@ -25,12 +25,10 @@ class Transaction:
 
     @property
     def committed(self) -> Record | None:
-        """The committed attempt's record."""
         return next((each for each in self.attempts if each["outcome"] == "committed"), None)
 
     @property
     def failed(self) -> list[Record]:
-        """The attempts that failed."""
         return [each for each in self.attempts if each["outcome"] not in NOT_FAILED]
 
     @property

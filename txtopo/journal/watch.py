@@ -101,7 +101,6 @@ class Watch:
     # -- the journal ------------------------------------------------------------------------------
 
     def _forget(self) -> None:
-        """Forget an earlier generation."""
         self._head: Record | None = None
         self._ended: Record | None = None
         self._dropped = 0

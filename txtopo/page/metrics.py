@@ -116,7 +116,6 @@ class _Collector:
 
 
 def _samples(live: Record) -> dict[str, Samples]:
-    """The samples of each metric, by name."""
     status, totals, zookeeper = live["status"], live["totals"], live["zookeeper"]
     components, at, lag = totals["components"], status["last_commit_at"], status["lag"]
     newest = [[*attempt["steps"]][-1] for attempt in live["active"] if attempt["steps"]]

@@ -74,7 +74,6 @@ class Page:
 
     @property
     def is_served(self) -> bool:
-        """Whether the page is served."""
         return self._thread.is_alive()
 
     def close(self) -> None:

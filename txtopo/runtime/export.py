@@ -43,7 +43,6 @@ class SharedVisibility:
                 raise errors.FailedException(str(error)) from error
 
     def close(self) -> None:
-        """End the connection."""
         with self._turn:
             self._visibility.close()
 

@@ -27,7 +27,6 @@ class Spool(Collection[Sequence[Any]]):
         self._written = 0
 
     def append(self, row: Sequence[Any]) -> None:
-        """Add ``row``."""
         self._last.append(row)
         if len(self._last) == PORTION_ROWS:
             self._file.seek(0, 2)
@@ -36,7 +35,6 @@ class Spool(Collection[Sequence[Any]]):
             self._last = []
 
     def close(self) -> None:
-        """Forget the rows."""
         self._file.close()
 
     def __len__(self) -> int:

@@ -80,8 +80,6 @@ class Writes(Protocol):
 
 
 class _Query:
-    """Writes for one query."""
-
     component = ""
     hint = ""
     """Another possible cause if database and checkpoint do not fit."""

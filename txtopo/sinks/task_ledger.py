@@ -132,7 +132,6 @@ class TaskLedger(destination.Destination):
         attempt: transaction.TransactionAttempt,
         rows: Collection[Any],
     ) -> Record:
-        """Make the record that a task writes with ``rows``."""
         return Record(
             context.topology_id,
             context.component_id,

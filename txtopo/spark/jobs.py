@@ -52,7 +52,6 @@ class PinnedBlocks(Pinned):
     """A persisted RDD's blocks."""
 
     def release(self) -> None:
-        """Give the blocks back."""
         with contextlib.suppress(*_GONE):  # then there are no blocks any more
             self.blocks.unpersist(blocking=False)
 
@@ -151,7 +150,6 @@ class SparkJobs:
             return JobResult(Tally(), failure)
 
     def group(self, job: Job) -> str:
-        """The Spark job group of ``job``."""
         return f"{job.run}/{job.name}"
 
     def _begin(self, group: str, pool: str, description: str) -> None:

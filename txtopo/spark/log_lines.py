@@ -42,13 +42,11 @@ class JsonLines(io.TextIOBase):
         self._stream, self._formatter = stream, JSONFormatter()
 
     def write(self, text: str) -> int:
-        """Write each line of ``text``."""
         for line in text.splitlines():
             self.log(logging.INFO, line.removeprefix("txtopo: "))
         return len(text)
 
     def log(self, level: int, text: str, error: BaseException | None = None) -> None:
-        """Write one line about ``text`` and ``error``."""
         cause = None if error is None else (type(error), error, error.__traceback__)
         record = logging.LogRecord("txtopo.run", level, "", 0, text, None, cause)
         self._stream.write(f"{self._formatter.format(record)}\n")

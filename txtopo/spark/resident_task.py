@@ -68,7 +68,6 @@ class Seats:
             return True
 
     def give_back(self) -> None:
-        """Give back a slot that was taken."""
         with self._lock:
             self._taken -= 1
 
@@ -104,7 +103,6 @@ class _Task:
             raise
 
     def ask(self, request: bytes) -> bytes:
-        """The answer to ``request``."""
         try:
             with self._in_use:
                 channel = self._channel or self._connect()

@@ -106,7 +106,6 @@ def _options(arguments: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _properties(file: Path) -> dict[str, str]:
-    """The settings in a Java properties file."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:

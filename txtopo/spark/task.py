@@ -80,7 +80,6 @@ class LevelFunction:
     def send(
         self, known: worker.WorkerRun, slot: int, task_attempt: int, incoming: Iterator[bytes]
     ) -> Iterator[tuple[int, bytes]]:
-        """Compute the slot."""
         return one_task.computation(known, self._job, self._level, slot, task_attempt).run(incoming)
 
 

@@ -55,7 +55,6 @@ class Components(records.Record):
     accepted_seal: int | None = None
 
     def encode(self) -> bytes:
-        """The record as JSON."""
         return plain_json.encode(self.model_dump())
 
 

@@ -47,7 +47,6 @@ class MemoryServer:
             self.running = False
 
     def start(self) -> None:
-        """Be reachable again."""
         with self._changed:
             self.running = True
             self._changed.notify_all()
@@ -71,7 +70,6 @@ class MemoryServer:
             }
 
     def get(self, path: str) -> base.Node | None:
-        """The znode at ``path``."""
         node = self._nodes.get(path)
         return None if node is None else base.Node(node.data, node.version)
 

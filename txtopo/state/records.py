@@ -273,14 +273,12 @@ class StoresRecord(Record):
 
     @classmethod
     def of(cls, attempts: Mapping[str, transaction.RecordedAttempt]) -> StoresRecord:
-        """The record of ``attempts`` by name."""
         return cls(
             stores={name: dataclasses.asdict(attempt) for name, attempt in sorted(attempts.items())}
         )
 
     @property
     def attempts(self) -> dict[str, transaction.RecordedAttempt]:
-        """The attempts by name."""
         return {
             name: transaction.RecordedAttempt(**attempt) for name, attempt in self.stores.items()
         }

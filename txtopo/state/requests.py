@@ -82,7 +82,6 @@ class Standby:
 
     @classmethod
     def of(cls, store: base.StateStore, paths: layout.Layout, run: lease.Holder) -> Standby:
-        """The name of ``run``."""
         record = records.StandbyRecord(**dataclasses.asdict(run))
         return cls(store, paths, uuid.uuid4().hex, record)
 
@@ -104,7 +103,6 @@ class Standby:
                     raise
 
     def end(self) -> None:
-        """Remove the name."""
         try:
             self.store.multi([base.Delete(f"{self.paths.standbys}/{self.id}")])
         except base.StateConflictError as conflict:

@@ -60,7 +60,6 @@ class Seal:
     opened_at: datetime.datetime | None = None
 
     def to_record(self) -> records.TxidRecord:
-        """The record to store for the txid."""
         return records.TxidRecord(
             txid=self.attempt.txid,
             status="sealed",

@@ -52,7 +52,6 @@ class JsonCodec:
         return keys.encode_value(value)
 
     def loads(self, text: str) -> Any:
-        """The value whose JSON is ``text``."""
         return keys.decode_value(text)
 
     def __reduce__(self) -> str:
@@ -73,7 +72,6 @@ class TextCodec:
         )
 
     def loads(self, text: str) -> str:
-        """``text`` itself."""
         return text
 
 

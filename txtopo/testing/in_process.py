@@ -79,7 +79,6 @@ class InProcessJob:
 
     @property
     def records(self) -> list[bytes]:
-        """The results, slot by slot."""
         return list(itertools.chain.from_iterable(self.inputs))
 
     def compute(self, slot: int) -> Computed:

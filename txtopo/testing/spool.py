@@ -45,7 +45,6 @@ class RowSpool:
         return spool
 
     def remove(self) -> None:
-        """Delete the rows and their directory."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def num_partitions(self) -> int:
@@ -111,7 +110,6 @@ class RowSpool:
             mark.unlink(missing_ok=True)
 
     def is_disabled(self, partition: int) -> bool:
-        """Whether ``partition`` is disabled now."""
         is_disabled = os.path.exists(self._path(partition, "disabled"))
         if not is_disabled:
             self._require_directory()

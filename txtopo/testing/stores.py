@@ -42,7 +42,6 @@ class _Table:
         )
 
     def fence(self, owner: tuple[str, str]) -> stamps.Fence | None:
-        """A component's fence, with its count."""
         fence = self.fences.get(owner)
         return (
             None

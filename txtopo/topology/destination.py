@@ -127,7 +127,6 @@ class Search:
     """Errors from destinations that were asked for their guarantee."""
 
     def visit(self, part: Any) -> None:
-        """Look at one object."""
         if isinstance(part, type):
             return
         with contextlib.suppress(Exception):

@@ -97,19 +97,16 @@ class TopologyGraph:
 
     @property
     def spout(self) -> Component:
-        """The one spout."""
         return next(iter(self.components.values()))
 
     @property
     def spout_traits(self) -> SpoutTraits:
-        """The traits of the spout's kind."""
         kind = self.spout.spout_kind
         assert kind is not None, "a spout has a kind"
         return SPOUT_TRAITS[kind]
 
     @property
     def task_counts(self) -> dict[str, int]:
-        """Task counts by component id."""
         return {component.id: component.parallelism for component in self.components.values()}
 
     def receivers(self, component: str, stream: str) -> list[tuple[Component, Grouping]]:

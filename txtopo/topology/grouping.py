@@ -120,7 +120,6 @@ class Grouping:
 
     @property
     def traits(self) -> GroupingTraits:
-        """The traits of the grouping's kind."""
         return TRAITS[self.kind]
 
     def __str__(self) -> str:

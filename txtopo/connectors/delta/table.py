@@ -340,7 +340,6 @@ class Table:
 
 
 def _position(table: Any, generation: decisions.Generation) -> tuple[int, int]:
-    """The transaction and attempt that the table has for ``generation``."""
     app = application(generation)
     txid, attempt = table.transaction_version(app), table.transaction_version(f"{app}/attempt")
     return _NEVER if txid is None else (txid, attempt)

@@ -82,7 +82,6 @@ class Decision:
 
     @property
     def position(self) -> tuple[int, int]:
-        """Transaction and attempt."""
         return self.txid, self.attempt
 
 
@@ -113,7 +112,6 @@ class Generation:
 
     @property
     def folder(self) -> str:
-        """The folder with its decisions."""
         return f"{HOME}/{self.number:05d}"
 
 

@@ -147,7 +147,6 @@ class FileGroup:
 
     @functools.cached_property
     def names(self) -> list[str]:
-        """The paths without settings."""
         return [remote.without_settings(path) for path in self.paths]
 
     @functools.cached_property
@@ -221,7 +220,6 @@ class SizedGroup:
         return blocks.bytes_of_line_end(path, self.sizes[file], blocks.size_of(path)) is None
 
     def position(self, file: int, offset: int) -> int:
-        """The position at ``offset`` in file number ``file``."""
         return self._begins[file] + offset
 
     def beginning_at(self, position: int) -> tuple[int, int]:

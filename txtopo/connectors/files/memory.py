@@ -31,7 +31,6 @@ class MemoryStorage(Storage):
         self._numbers = itertools.count()
 
     def forget(self) -> None:
-        """Lose all files."""
         self.files.clear()
 
     def create(self, path: str) -> IO[bytes]:
@@ -44,7 +43,6 @@ class MemoryStorage(Storage):
         return True
 
     def write(self, path: str, data: bytes) -> None:
-        """Put a file there."""
         self.files[path] = data, next(self._numbers)
 
     def rename(self, source: str, target: str) -> bool:

@@ -57,7 +57,6 @@ class ListedFiles(spout.BasePartitionedTransactionalSpout):
             )
 
     def groups(self) -> tuple[file_groups.FileGroup, ...]:
-        """Each partition's files."""
         if self._files is None:
             self._files = file_groups.packed(file_groups.listed(self.patterns))
         return file_groups.groups(self._files, self.partitions)

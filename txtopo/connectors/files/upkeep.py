@@ -65,7 +65,6 @@ class FileRecords:
         self.log = decisions.Log(storage.open_storage(root, client))
 
     def command(self, action: str, topology_id: str) -> str:
-        """The command line for ``action``."""
         place = shlex.quote(storage.address_of(self.root, self.client))
         return f"txtopo store {action} {place} {shlex.quote(self.name)} --topology {shlex.quote(topology_id)}"
 

@@ -128,7 +128,6 @@ class Columns:
 
     @property
     def schema(self) -> pa.Schema:
-        """All columns, in order."""
         columns: list[pa.Field] = []
         for name in self.fields:
             if name == "value" and self.value_schema is not None:
@@ -157,7 +156,6 @@ class Converter:
         self._parts = [self._part(name) for name in columns.fields]
 
     def batch(self, messages: list[Any]) -> pa.RecordBatch:
-        """``messages`` as rows."""
         arrays: list[pa.Array] = []
         for part in self._parts:
             arrays += part(messages)
@@ -199,7 +197,6 @@ class _Decoded:
         self._columns, self._schema = columns, columns.schema_of_value
 
     def refused(self, message: Any, mistake: str) -> txtopo.errors.InputError:
-        """The error that the value of ``message`` is refused."""
         return txtopo.errors.InputError(
             f"{self._columns.owner}: {records.where(message)} {mistake}\n  {_CURE}"
         )
@@ -222,7 +219,6 @@ class _Json(_Decoded):
         self._decoder = json_lines.Decoder(self._schema.names)
 
     def arrays(self, messages: list[Any]) -> Sequence[pa.Array]:
-        """The columns from the values in ``messages``."""
         values = [b"{}" if value is None else value for value in self.checked(messages)]
         try:
             return self._parsed(values)
@@ -262,7 +258,6 @@ class _Avro(_Decoded):
         }
 
     def arrays(self, messages: list[Any]) -> Sequence[pa.Array]:
-        """The columns from the values in ``messages``."""
         values = self.checked(messages)
         rows = [
             {} if value is None else self._record(message, value)

@@ -95,7 +95,6 @@ class Writers(dict[str, Writer]):
     """This process's idle writers, by transactional id."""
 
     def close(self) -> None:
-        """Close all producers."""
         while self:
             self.popitem()[1].producer.close()
 
@@ -150,7 +149,6 @@ class Ledger(task_ledger.TaskLedger):
         return _SimulatedLedger(self, world)
 
     def auxiliary_topic(self, topology_id: str, component: str) -> str:
-        """The auxiliary topic's name."""
         return self.transactions_topic or auxiliary.topic_name(topology_id, component)
 
     def record_of(

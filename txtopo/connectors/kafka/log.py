@@ -123,7 +123,6 @@ class Log:
 
     @property
     def admin(self) -> Any:
-        """The ``AdminClient``."""
         if self._admin is None:
             admin = self.new_client(self._kafka.admin.AdminClient, self.cluster.config({}))
             with self.translated("connecting"):
@@ -441,5 +440,4 @@ class Quiet:
     """
 
     def log(self, level: int, message: str, *arguments: Any) -> None:
-        """Pass a message on."""
         LOGGER.debug(message, *arguments)

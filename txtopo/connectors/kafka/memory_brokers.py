@@ -149,7 +149,6 @@ class TopicLog:
 
     @property
     def bytes_max(self) -> int:
-        """The bound on a record."""
         return int(self.settings["max.message.bytes"])
 
 
@@ -191,7 +190,6 @@ class Brokers:
         return True
 
     def new_id(self, topic: str) -> str:
-        """An id for a new topic."""
         return uuid.uuid4().hex
 
     def widen_topic(self, name: str, partitions: int) -> bool:

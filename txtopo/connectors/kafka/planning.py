@@ -316,7 +316,6 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
             )
 
     def _readable(self) -> list[Partition]:
-        """The partitions of all existing topics."""
         return _partitions(self._topics)
 
     # -- positions --------------------------------------------------------------------------------

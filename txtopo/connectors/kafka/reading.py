@@ -94,7 +94,6 @@ class Reader:
         self._consumers[place] = standing
 
     def close(self) -> None:
-        """Close all consumers."""
         while self._consumers:
             self._consumers.popitem()[1].consumer.close()
         self.log.close()

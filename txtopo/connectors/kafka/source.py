@@ -39,7 +39,6 @@ class Source:
     client_group: str | None = None
 
     def log(self) -> Log:
-        """The brokers' log."""
         return Log(self.cluster, self.isolation)
 
 

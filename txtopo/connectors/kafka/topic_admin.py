@@ -20,7 +20,6 @@ class TopicAdmin:
         self._log, self._kafka = log, log.cluster.confluent_kafka()
 
     def settings_of(self, topic: str) -> dict[str, str]:
-        """The topic's settings."""
         with self._log.translated(f"asking for the settings of topic {topic}"):
             return self._settings(self._kafka.admin.ResourceType.TOPIC, topic)
 
@@ -82,7 +81,6 @@ class TopicAdmin:
             )
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic."""
         with self._log.translated(f"deleting topic {name}"):
             self._change(
                 self._log.admin.delete_topics([name], request_timeout=client.CALL_TIMEOUT_S),

@@ -97,7 +97,6 @@ class AuxiliaryTopics:
 
     @property
     def address(self) -> str:
-        """The topics' address, for messages."""
         return f"kafka://{self._cluster.servers}#{self._topic or auxiliary.PREFIX + self._topology_id + '.*'}"
 
     @_asking()
@@ -202,7 +201,6 @@ class AuxiliaryTopics:
     # -- as a store -------------------------------------------------------------------------------
 
     def command(self, action: str, topology_id: str) -> str:
-        """The command line for ``action``, such as ``clear``."""
         return places.Place(
             self.name, self.address, address_of(self._cluster, self._topic), "", opaque=False
         ).command(action, topology_id)

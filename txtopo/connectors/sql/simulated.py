@@ -114,7 +114,6 @@ class _Writer:
 
     @staticmethod
     def write(session: Any, work: Work) -> None:
-        """Insert or upsert ``work.rows``."""
         table: _Table = session.table
         target, mark = work.target, sql_target.mark_of(work.stamp)
         rows = [
@@ -131,7 +130,6 @@ class _Writer:
 
     @staticmethod
     def take_back(session: Any, target: Target, mark: str) -> None:
-        """Undo the transaction ``mark``."""
         table: _Table = session.table
         table.inserted = [row for row in table.inserted if row.mark != mark]
         for place in [place for place in table.undo if place[0] == mark]:
@@ -143,7 +141,6 @@ class _Writer:
 
     @staticmethod
     def forget(session: Any, target: Target, writer: str) -> None:
-        """Forget the rows that the component ``writer`` has replaced."""
         table: _Table = session.table
         table.undo = {
             place: replaced for place, replaced in table.undo.items() if replaced.writer != writer

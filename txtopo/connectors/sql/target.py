@@ -104,7 +104,6 @@ class Target:
         )
 
     def given_to(self, sort: Callable[[str], str]) -> str:
-        """The statement, with each ``:name`` as ``sort(name)``."""
         return parameters.replaced(self.statement or "", self.dialect, sort)
 
 

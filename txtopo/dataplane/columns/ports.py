@@ -37,7 +37,6 @@ class ColumnPorts:
         }
 
     def connect(self, stream: str, send: SendBatch) -> None:
-        """Add a receiver of ``stream``."""
         self._ports[stream].append(send)
 
     def connect_direct(self, stream: str, receiver: str, lanes: Sequence[SendBatch]) -> None:

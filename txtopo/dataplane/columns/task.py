@@ -39,7 +39,6 @@ class ArrowBoltTask(BoltTask):
         return self.instance.execute_batch
 
     def execute_all(self, rows: Iterable[Row], source: TupleSource) -> None:
-        """Collect tuples that arrived."""
         for row in rows:
             self._collect(row, source)
 
@@ -110,7 +109,6 @@ class ArrowBoltTask(BoltTask):
             guard.abort("execute_batch")
 
     def finish(self) -> None:
-        """Finish the batch for this task."""
         self.flush()
         super().finish()
 

@@ -179,7 +179,6 @@ def _while_connecting(address: str, said: str) -> Exception:
 
 
 def _number(error: BaseException | None) -> int:
-    """The error's number, or 0 if ``error`` has none."""
     number = error.args[0] if isinstance(error, DRIVER_ERROR) and error.args else 0
     return number if isinstance(number, int) else 0
 

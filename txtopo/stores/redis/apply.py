@@ -63,7 +63,6 @@ class Change:
     no store transaction, and is not counted."""
 
     def arguments(self) -> list[Any]:
-        """The script's arguments."""
         together = "" if self.together_max is None else self.together_max
         arguments: list[Any] = [
             self.born,

@@ -61,7 +61,6 @@ class Link:
         """Names the server process."""
 
     def ask(self, *command: Any) -> Any:
-        """The answer to one command."""
         return self.ask_all([command])[0]
 
     def ask_all(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
@@ -193,7 +192,6 @@ def _encode(command: Sequence[Any]) -> bytes:
 
 
 def _connection(store: places.Place, node: Node | None) -> Any:
-    """A connection that is not yet open."""
     options: dict[str, Any] = {
         "protocol": 2,
         "client_name": "txtopo",

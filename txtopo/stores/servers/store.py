@@ -66,12 +66,10 @@ class _Dialect:
 
     @property
     def install(self) -> str:
-        """The command that installs the driver."""
         return f"Type: pip install 'txtopo[{self.extra}]', for the interpreter of the driver and of every executor."
 
     @property
     def password_cure(self) -> str:
-        """Places for a password, instead of the URL."""
         return f"Give the password by {self.places}, or by password_env= or password_file=."
 
 

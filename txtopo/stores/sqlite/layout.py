@@ -83,7 +83,6 @@ def form_of(connection: sqlite3.Connection, path: str, table: str) -> str | None
 
 
 def _versions(connection: sqlite3.Connection) -> dict[str, int]:
-    """The versions by store, in this file."""
     if not connection.execute(
         "SELECT 1 FROM sqlite_master WHERE name = 'txtopo_schema'"
     ).fetchone():

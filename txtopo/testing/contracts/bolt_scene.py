@@ -138,7 +138,6 @@ class Scene:
         self.run = self._new_run()
 
     def close(self) -> None:
-        """End the run."""
         self.run.close()
 
     def txids(self) -> Iterator[int]:
@@ -158,7 +157,6 @@ class Scene:
         self.run.apply(work, self.run.processes[process], strike)
 
     def effects(self) -> Effects:
-        """The bolts' visible effects."""
         if self._setting.effects is not None:
             return {"effects": copy.deepcopy(self._setting.effects(self._directory))}
         return {name: dict(store.items()) for name, store in self._stores}

@@ -68,7 +68,6 @@ class Work(Attempt):
 
     @property
     def emitted(self) -> list[EmittedRow]:
-        """All tasks' rows."""
         return [row for task in sorted(self.rows) for row in self.rows[task]]
 
 
@@ -77,7 +76,6 @@ class _Jobs:
     returns, so that the engine cancels no job and waits for none."""
 
     def use(self, process: processes.Process, strike: int | None = None) -> None:
-        """Have ``process`` compute the next jobs."""
         self._process, self._strike = process, strike
         self.emitted: list[emissions.Emission] = []
         self.points = 0

@@ -36,7 +36,6 @@ class Observer:
         """How many points bolts have passed."""
 
     def reach(self, component: str, task: int, place: str) -> None:
-        """A bolt is at a point, which is ``place`` in words."""
         number, self.points = self.points, self.points + 1
         if number == self._strike:
             raise ToldToFailError(f"told to fail {place} of {component!r} task {task}")

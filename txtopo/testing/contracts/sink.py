@@ -112,7 +112,6 @@ class Subject:
         return pickling.loads(pickling.dumps(self._make_sink(directory)))
 
     def guarantees(self) -> tuple[destination.Guarantee, ...]:
-        """The guarantees that the sink's destinations give."""
         sink, search = self._make_sink(self.new()), destination.Search()
         pickling.dumps_with_classes(sink, search.visit)
         return search.writes(sink).destinations

@@ -62,7 +62,6 @@ class Told:
 
     @property
     def rows(self) -> list[EmittedRow]:
-        """All committed tuples, in order."""
         return [row for txid in sorted(self.committed) for row in self.committed[txid]]
 
 
@@ -266,7 +265,6 @@ class Story:
 
     @property
     def emit_hook(self) -> str:
-        """The hook that emits a batch again."""
         if not self.traits.is_partitioned:
             return "emit_batch"
         return (

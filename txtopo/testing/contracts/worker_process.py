@@ -21,7 +21,6 @@ class WorkerProcess:
         self._resources: dict[str, Any] = {}
 
     def resource(self, name: str, factory: Callable[[], Any]) -> Any:
-        """The resource ``name``, made if need be."""
         if name not in self._resources:
             self._resources[name] = factory()
         return self._resources[name]

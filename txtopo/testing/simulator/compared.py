@@ -26,7 +26,6 @@ class Unseen:
 
     @property
     def fact(self) -> str:
-        """The fact, in one line."""
         if self.what:
             return self.what
         if self.component is None:
@@ -69,7 +68,6 @@ class Compared:
         )
 
     def lines(self) -> list[str]:
-        """One line for each compared effect."""
         return [
             *(f"store {address}" for address in self.stores),
             *(f"sink {table}" for table in self.sinks),

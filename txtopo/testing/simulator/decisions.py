@@ -166,7 +166,6 @@ class Decisions:
 
     @property
     def shuffle_seed(self) -> int | None:
-        """As :attr:`Script.shuffle_seed`."""
         return self.script.shuffle_seed if self.chance is None else self.chance.shuffle_seed
 
     def shuffled(self, items: MutableSequence[Any], where: str) -> None:

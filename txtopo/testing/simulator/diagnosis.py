@@ -280,7 +280,6 @@ def _of_effects(touching: Sequence[Touch], touches: Sequence[Touch]) -> Diagnosi
 
 
 def _globals(touches: Sequence[Touch]) -> tuple[str, ...]:
-    """Each variable that changed, in words."""
     names = {name for touch in touches for name in touch.variables}
     return tuple(f"the global is {name}" for name in sorted(names))
 

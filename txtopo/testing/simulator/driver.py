@@ -443,7 +443,6 @@ class Driver:
         self.is_dead = was_dead
 
     def apply_fault(self, how: str) -> None:
-        """Let the driver die, or suspend it."""
         if how == DIES:
             self.die()
         self.suspend(SUSPENSIONS[how])

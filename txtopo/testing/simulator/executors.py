@@ -126,7 +126,6 @@ class Executors:
                 )
 
     def _on_worker(self, running: Running, slot: int) -> Computed | JobResult:
-        """Compute ``slot`` in a worker process."""
         name = f"worker {slot % jobs.WORKERS}"
         process = self._world.processes.switch_to(name)
         running.worker.resources = process.resources

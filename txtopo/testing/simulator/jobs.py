@@ -84,7 +84,6 @@ class Running:
 
     @property
     def driver(self) -> Submitter:
-        """The driver that submitted the job."""
         return self.jobs.driver
 
     @property
@@ -94,7 +93,6 @@ class Running:
 
     @property
     def name(self) -> str:
-        """The job's name in traces."""
         return f"{self.job.part} job of attempt {self.job.attempt}"
 
 
@@ -149,7 +147,6 @@ class SimulatedJobs:
         return ""
 
     def group(self, job: Job) -> str:
-        """The job's group, as in Spark."""
         return f"{job.run}/{job.name}"
 
     def cancel(self, group: str) -> None:

@@ -146,11 +146,9 @@ class Variables:
                 self._add_namespace(vars(value))
 
     def values(self) -> list[Any]:
-        """The variables' present values."""
         return [owner[name] for owner, name in self._globals] + list(map(_get, self._attributes))
 
     def put(self, values: list[Any]) -> None:
-        """Set the variables to ``values``."""
         attributes = values[len(self._globals) :]
         for (namespace, name), value in zip(self._globals, values, strict=False):
             namespace[name] = value
@@ -158,7 +156,6 @@ class Variables:
             setattr(owner, name, value)
 
     def names(self) -> list[str]:
-        """The variables' names for messages."""
         return [_variable_name(owner, name) for owner, name in self.places]
 
 
@@ -211,7 +208,6 @@ class _Copier:
             self._pickled = pickle.dumps(values, pickle.HIGHEST_PROTOCOL)
 
     def copy(self) -> list[Any]:
-        """Make a new copy."""
         values: list[Any] = (
             copy.deepcopy(self._values) if self._pickled is None else pickle.loads(self._pickled)
         )
@@ -265,7 +261,6 @@ class Processes:
             self._active = process
 
     def end(self, name: str) -> None:
-        """End process ``name``."""
         process = self._all.pop(name, None)
         if process is None:
             return
@@ -274,7 +269,6 @@ class Processes:
         process.resources.close()
 
     def end_all(self) -> None:
-        """End all processes."""
         for name in list(self._all):
             self.end(name)
         self.leave()

@@ -86,7 +86,6 @@ class Schedule:
     # -- the whole --------------------------------------------------------------------------------
 
     def play(self) -> Outcome:
-        """Play the schedule from beginning to end."""
         with current.running(self.world), worker.seldom_collected():
             self.subject.begin()
             try:
@@ -147,7 +146,6 @@ class Schedule:
         return steps + [(None, action) for action in self.executors.job_steps()]
 
     def _do(self, driver: Driver | None, action: Action) -> None:
-        """Do ``action``, in the process of ``driver`` if there is one."""
         if driver is None:
             action()
             return

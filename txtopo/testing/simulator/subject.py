@@ -134,7 +134,6 @@ class Subject:
                 wire.forget_classes(worker.run.token)
 
     def clues_of(self, component: str) -> dict[Clue, str]:
-        """Find the clues in the code of ``component``."""
         return clues_in(classes_of([pickling.loads(self.graph.components[component].template)]))
 
     def begin(self) -> None:
@@ -144,7 +143,6 @@ class Subject:
             self.reset()
 
     def close(self) -> None:
-        """Release all resources."""
         for worker in self._workers.values():
             wire.forget_classes(worker.run.token)
         self._substitutes.close()

@@ -135,7 +135,6 @@ class Substitutes:
         return None if world is None else world.store_transaction(address)
 
     def empty(self) -> None:
-        """Empty every substitute."""
         for system in (*self._in_memory, *self._systems.values()):
             system.forget()
         if self._directory is not None:
@@ -143,7 +142,6 @@ class Substitutes:
             os.mkdir(self._directory)
 
     def close(self) -> None:
-        """Release all resources."""
         self.empty()
         _by_token.pop(self.token, None)
         wire.forget_classes(self.token)

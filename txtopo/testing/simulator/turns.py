@@ -108,15 +108,12 @@ class Carriers:
         self._idle: list[Carrier] = []
 
     def borrow(self) -> Carrier:
-        """Lend an idle carrier, or a new one."""
         return self._idle.pop() if self._idle else Carrier()
 
     def give_back(self, carrier: Carrier) -> None:
-        """Take ``carrier`` back."""
         assert not carrier.is_busy
         self._idle.append(carrier)
 
     def close(self) -> None:
-        """End all idle carriers."""
         while self._idle:
             self._idle.pop().end()

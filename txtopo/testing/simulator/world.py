@@ -88,7 +88,6 @@ class World:
         self._store_transactions = 0
 
     def note(self, event: str) -> None:
-        """Add a line to the trace."""
         if self._trace is not None:
             self._trace(f"{self.now:8.2f} s  {event}")
 
