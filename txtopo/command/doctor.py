@@ -162,7 +162,9 @@ def checks(environment: Mapping[str, str], data_dir: Path) -> Iterator[Check]:
     """All checks, in the order in which a run needs the things."""
     yield _python()
     yield _java(environment)
-    yield from _packages()
+    for package, bounds, extra in _requirements():
+        if extra is None:
+            yield _package(package, bounds)
     yield _data_dir(data_dir)
     yield _temporary()
     yield _memory()
@@ -200,12 +202,6 @@ def _of_error(name: str, error: Exception) -> Check:
 
 
 # -- packages ------------------------------------------------------------------------------------
-
-
-def _packages() -> Iterator[Check]:
-    for package, bounds, extra in _requirements():
-        if extra is None:
-            yield _package(package, bounds)
 
 
 def _package(package: str, bounds: str) -> Check:

@@ -93,12 +93,7 @@ def _vacuum(parsed: argparse.Namespace) -> int:
         records.log.storage.delete([entry.path for entry in garbage])
     done = "removed" if parsed.execute else "would remove"
     size = sum(entry.bytes for entry in garbage)
-    print(
-        "\n".join(
-            [
-                f"{done} {len(garbage)} files, {size} bytes",
-                *(f"  {entry.path}" for entry in garbage),
-            ]
-        )
-    )
+    print(f"{done} {len(garbage)} files, {size} bytes")
+    for entry in garbage:
+        print(f"  {entry.path}")
     return whereabouts.say_how_to_execute(parsed)

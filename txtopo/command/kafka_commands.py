@@ -41,12 +41,7 @@ def add(commands: Any) -> None:
 def _abort(parsed: argparse.Namespace) -> int:
     ids = upkeep.open_topics(parsed.address, "", parsed.topology).abort(dry_run=not parsed.execute)
     done = "ended" if parsed.execute else "would end"
-    print(
-        "\n".join(
-            [
-                f"{done} the open transactions of {len(ids)} transactional ids:",
-                *(f"  {id}" for id in ids),
-            ]
-        )
-    )
+    print(f"{done} the open transactions of {len(ids)} transactional ids:")
+    for id in ids:
+        print(f"  {id}")
     return whereabouts.say_how_to_execute(parsed)

@@ -290,7 +290,8 @@ def _watch(
                     running.join()
                     continue
             except Exception as error:
-                if not _is_of_spark(error):
+                is_of_spark = type(error).__module__.startswith("py4j")
+                if not (is_of_spark or isinstance(error, ConnectionError)):
                     raise
                 if stop.is_requested:
                     # spark-submit ends its SparkContext at the first Ctrl-C in a terminal, although
@@ -316,11 +317,6 @@ def _watch(
             if not announced:
                 announce(running.began)
             shown.ended(running.status(), how)
-
-
-def _is_of_spark(error: Exception) -> bool:
-    """Whether ``error`` comes from a lost connection to Spark, and not from the topology."""
-    return isinstance(error, ConnectionError) or type(error).__module__.startswith("py4j")
 
 
 def _kill(running: TopologyRun, shown: progress.ProgressLine) -> None:

@@ -98,12 +98,8 @@ def accept_state(
     if execute:
         _remove_dead_lease(opened, topology_id)
     lines = acceptance.accept(opened.store, topology_id, accepted, execute)
-    return "\n".join(
-        [
-            f"{'accepted' if execute else 'would accept'} for topology {topology_id!r}:",
-            *(f"  {line}" for line in lines),
-        ]
-    )
+    head = f"{'accepted' if execute else 'would accept'} for topology {topology_id!r}:"
+    return "\n  ".join([head, *lines])
 
 
 def _remove_dead_lease(opened: opening.Opened, topology_id: str) -> None:
@@ -158,9 +154,11 @@ def adopt_store(
         raise errors.StateMismatchError(
             f"the state of topology {topology_id!r} cannot be read\n  Look at the state: `txtopo state show {topology_id}`."
         )
+    writer = from_topology or topology_id
     chosen = sorted(
         components
-        or {*_writers(store, from_topology or topology_id), *_known_writers(store, stores)}
+        or {fence.component for fence in store.fences() if fence.topology_id == writer}
+        | _known_writers(store, stores)
     )
     if not chosen:
         raise errors.UsageError(
@@ -182,10 +180,6 @@ def adopt_store(
         f"{'there was no such store: it begins empty' + chr(10) if is_new else ''}"
         f"its content {'counts' if execute else 'would count'} as the result of all transactions before {current}, generation {generation}"
     )
-
-
-def _writers(store: Kept, topology_id: str) -> set[str]:
-    return {fence.component for fence in store.fences() if fence.topology_id == topology_id}
 
 
 def _known_writers(store: Kept, stores: Any) -> set[str]:

@@ -82,7 +82,7 @@ def unknown(name: Any, fields: Collection[str], prefix: str = "") -> str:
     before names."""
     if not isinstance(name, str):
         return f"unknown setting {name!r}: a setting's name is a string"
-    if _is_password_of_zookeeper(name):
+    if "zookeeper" in name and (redaction.is_secret(name) or name.endswith(".auth.payload")):
         return f"{prefix + name!r} is refused: a password is no setting, because settings are shown, logged and sent to executors\n  {_PASSWORD_CURE}"
     said = f"unknown setting {prefix + name!r}"
     if (cure := storm.instead_of(name)) is not None:
@@ -99,10 +99,6 @@ def unknown(name: Any, fields: Collection[str], prefix: str = "") -> str:
     if (cure := storm.without_counterpart(name)) is not None:
         return f"the setting {prefix + name!r} of Storm has no meaning here\n  {cure}"
     return f"{said}\n  Your own settings go into {'user={...}' if not prefix else prefix + _PREFIX + 'NAME'}"
-
-
-def _is_password_of_zookeeper(name: str) -> bool:
-    return "zookeeper" in name and (redaction.is_secret(name) or name.endswith(".auth.payload"))
 
 
 def _add(entries: dict[str, Given], key: str, entry: Given) -> None:

@@ -13,7 +13,6 @@ from txtopo.dataplane.receive import LaneKey, Received
 from txtopo.dataplane.spout_task import SpoutTask
 from txtopo.dataplane.task import BoltTask
 from txtopo.dataplane.worker import WorkerRun
-from txtopo.plan import levels as plan_levels
 from txtopo.topology.graph import Component, Subscription
 from txtopo.topology.stream import TupleSource
 
@@ -28,7 +27,8 @@ class Wiring:
         self.plan = worker.plan(job.task_counts, job.cores)
         self.levels = self.plan.levels_of(job.part)
         self._slots = self.levels.levels[level].slots
-        self._order = plan_levels.order_of(self.plan.graph)
+        # Topological order, by which tuples are sorted first (R17).
+        self._order = {id: rank for rank, id in enumerate(self.plan.graph.components)}
         self.inboxes: dict[tuple[str, int], Inbox] = {}
         self._sources: dict[tuple[LaneKey, str], TupleSource] = {}
         self._heavy_bytes = 0

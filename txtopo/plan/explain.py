@@ -58,17 +58,14 @@ class _Explanation:
 
     def component(self, component: Component, levels: Levels, part: str) -> None:
         role = self.role(component, part)
+        late = {id for level in self.plan.late.levels for id in level.components}
         self.lines.append(
             f"    {component.id:<{self.width}}  {component.type_name} x {component.parallelism}: {role}"
         )
         for subscription in component.inputs:
-            if part == "processing" and subscription.source in self.late_sources():
+            if part == "processing" and subscription.source in late:
                 continue
-            if (
-                part != "processing"
-                and levels.level_of(subscription.source) is None
-                and part == "commit"
-            ):
+            if part == "commit" and levels.level_of(subscription.source) is None:
                 continue
             stream = (
                 "" if subscription.stream == DEFAULT_STREAM else f" stream {subscription.stream}"
@@ -79,9 +76,6 @@ class _Explanation:
             self.lines.append(
                 f"    {'':<{self.width}}    <- {subscription.source}{stream}, {subscription.grouping}: {way}{form and f', {form}'}"
             )
-
-    def late_sources(self) -> frozenset[str]:
-        return frozenset(id for level in self.plan.late.levels for id in level.components)
 
     def role(self, component: Component, part: str) -> str:
         if component.kind == "spout":
@@ -102,12 +96,9 @@ class _Explanation:
         why = "committer" if component.committer else "downstream of a committer"
         return (
             f"executes tuples emitted in this phase, {ends} ({why})"
-            if self.fed_in_commit(component)
+            if any(each.source in self.plan.held for each in component.inputs)
             else f"{ends} ({why})"
         )
-
-    def fed_in_commit(self, component: Component) -> bool:
-        return any(subscription.source in self.plan.held for subscription in component.inputs)
 
 
 def explain(plan: Plan) -> str:

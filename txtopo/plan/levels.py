@@ -13,7 +13,7 @@ eight cores send every tuple to the same task.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from txtopo.topology.graph import Component, Subscription, TopologyGraph
@@ -140,8 +140,3 @@ def assign_levels(
     )
     fused = frozenset(edge for members in levels for edge in _fused_edges(graph, members, silent))
     return Levels(stages, fused)
-
-
-def order_of(graph: TopologyGraph) -> Mapping[str, int]:
-    """Each component's rank in topological order, by which tuples are sorted first (R17)."""
-    return {id: rank for rank, id in enumerate(graph.components)}

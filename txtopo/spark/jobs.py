@@ -56,10 +56,6 @@ class PinnedBlocks(Pinned):
             self.blocks.unpersist(blocking=False)
 
 
-def _clean(rdd: Any) -> None:
-    rdd._jrdd.rdd().cleanShuffleDependencies(False)
-
-
 class SparkJobs:
     """Runs the jobs of one run on one Spark context. Several threads may call it."""
 
@@ -256,7 +252,7 @@ class SparkJobs:
                 raise
         finally:
             if shuffles:
-                _clean(shuffled)
+                shuffled._jrdd.rdd().cleanShuffleDependencies(False)
 
     # -- stopping ---------------------------------------------------------------------------------
 

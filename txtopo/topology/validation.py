@@ -61,7 +61,8 @@ class Build:
             for problem in searches[draft].problems
         )
         self.check_writes(writes, (kinds[self.spout] or (None, None))[1])
-        self.raise_problems()
+        if self.problems:
+            raise errors.InvalidTopologyError(str(self.topology_id), tuple(self.problems))
         by_value: list[type] = []
         components: dict[str, Component] = {}
         local_only: list[tuple[str, str]] = []
@@ -86,10 +87,6 @@ class Build:
                 writes[draft],
             )
         return TopologyGraph(self.topology_id, components, tuple(by_value), tuple(local_only))
-
-    def raise_problems(self) -> None:
-        if self.problems:
-            raise errors.InvalidTopologyError(str(self.topology_id), tuple(self.problems))
 
     def check_ids(self) -> None:
         for noun, id in [

@@ -80,7 +80,7 @@ class Reader:
                         and inside[-1].offset() == metadata["end"] - 1
                     )
                     yield inside
-                if standing.has_passed(metadata["end"]):
+                if standing.seen >= metadata["end"]:
                     break
                 self._fetch(standing, metadata)
             is_sure = is_sure or (
@@ -245,10 +245,6 @@ class _Standing:
         count = bisect.bisect_left(ahead, end, key=lambda message: message.offset())
         self.ahead = ahead[count:]
         return ahead[:count]
-
-    def has_passed(self, end: int) -> bool:
-        """Whether everything below ``end`` was fetched."""
-        return self.seen >= end
 
     def add(self, records: list[Any], ended_at: int) -> bool:
         """Add fetched records, and return whether anything was learnt.

@@ -303,12 +303,12 @@ class _Check:
         self, scene: Scene, expected: Effects, done: str, rule: int, cure: str
     ) -> None:
         actual = scene.effects()
+        several = "s" if len(self.components) > 1 else ""
+        where = f"component{several} {', '.join(map(repr, self.components))}"
         for name, value in expected.items():
             difference = _difference(actual[name], value)
             if difference is not None:
-                self._broken(
-                    rule, f"{_names_of(self.components)}: {name} {done}: {difference}", cure
-                )
+                self._broken(rule, f"{where}: {name} {done}: {difference}", cure)
 
     def _same_emits(self, work: Work, done: str, rule: int, cure: str) -> None:
         expected = self.emitted[work.attempt.txid]
@@ -368,7 +368,3 @@ def _difference(actual: Any, expected: Any) -> str | None:
     if equality.identity(actual) == equality.identity(expected):
         return None
     return f"{equality.short(actual)}, it should be {equality.short(expected)}"
-
-
-def _names_of(components: Sequence[str]) -> str:
-    return f"component{'s' if len(components) > 1 else ''} {', '.join(map(repr, components))}"

@@ -38,12 +38,6 @@ def check_topology(
     if report.violation is not None:
         raise AssertionError(str(report.violation))
     if report.unseen and not may_be_unseen:
-        raise AssertionError(
-            "\n".join(
-                [
-                    *map(str, report.unseen),
-                    "  Or leave these effects out of the verdict: may_be_unseen=True.",
-                ]
-            )
-        )
+        cure = "  Or leave these effects out of the verdict: may_be_unseen=True."
+        raise AssertionError("\n".join([*map(str, report.unseen), cure]))
     return report

@@ -111,7 +111,9 @@ class Executors:
         outputs = computed.outputs
         if not state.is_last_level:
             damage = self._world.decisions.strike("chunk", where, fault_kinds.CHUNK_FAULTS)
-            outputs = outputs if damage is None else jobs.damage_chunks(outputs, damage)
+            if damage is not None:  # the first chunk is lost, or there twice
+                is_lost = damage == fault_kinds.CHUNK_FAULTS[0]
+                outputs = outputs[1:] if is_lost else [outputs[0], *outputs]
         for run in computed.runs:
             if isinstance(run, SimulatedSlot):
                 running.emitted.extend(run.emitted)

@@ -9,7 +9,6 @@ Invariants: without a fault, user code runs exactly as in Spark.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import re
 from collections.abc import Callable
@@ -30,7 +29,6 @@ from txtopo.testing.simulator import current
 from txtopo.topology import pickling
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import CoordinatorContext, Phase
-from txtopo.topology.graph import Component
 from txtopo.topology.transaction import TransactionAttempt
 
 _HOOK = re.compile(r"\w+(, partition \d+)?")
@@ -106,7 +104,10 @@ class SimulatedSlot(SlotRun):
 
     def connect(self, task: BoltTask | SpoutTask) -> None:
         super().connect(task)
-        if self.job.part != "emission" and current.world().wants_emissions_of(task.component.id):
+        world = current.world()
+        # Most emissions are never read.
+        is_read = world.is_watching or task.component.id in world.reported
+        if self.job.part != "emission" and is_read:
             emissions.listen(task, self.emitted.append)
 
     def begin_tasks(self, received: Received) -> None:
@@ -208,8 +209,3 @@ class FaultyCoordinator:
             return _fail() if when == _AFTER else result
 
         return call
-
-
-def with_faults(spout: Component) -> Component:
-    """Replace the template in ``spout`` by a :class:`FaultySpout`, for the simulated driver."""
-    return dataclasses.replace(spout, template=pickling.dumps(FaultySpout(spout.template)))

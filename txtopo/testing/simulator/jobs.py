@@ -23,9 +23,9 @@ from txtopo.engine import jobs
 from txtopo.engine.jobs import JobLostError, JobResult, Pinned, Source
 from txtopo.plan.compiler import Plan
 from txtopo.testing.emissions import Emission
-from txtopo.testing.in_process import Computed, InProcessJob, Outputs, result_of_failure
+from txtopo.testing.in_process import Computed, InProcessJob, result_of_failure
 from txtopo.testing.simulator import turns
-from txtopo.testing.simulator.fault_kinds import CHUNK_FAULTS, RECOMPUTED, JobFault
+from txtopo.testing.simulator.fault_kinds import RECOMPUTED, JobFault
 from txtopo.testing.simulator.hooks import SimulatedSlot
 from txtopo.topology.transaction import TransactionAttempt
 
@@ -206,8 +206,3 @@ def merge_recomputed(first: Computed, second: Computed, how: str) -> Computed:
         return Computed([*first.outputs, *second.outputs], second.runs)
     even = [output for output in first.outputs if output[0] % 2 == 0]
     return Computed([*even, *(output for output in second.outputs if output[0] % 2)], second.runs)
-
-
-def damage_chunks(outputs: Outputs, how: str) -> Outputs:
-    """Lose the first chunk, or double it."""
-    return list(outputs[1:]) if how == CHUNK_FAULTS[0] else [outputs[0], *outputs]

@@ -160,9 +160,10 @@ class Subject:
         may fail."""
         if settings.task_counts not in self._driver_graphs:
             graph = self.graph.with_task_counts(dict(settings.task_counts))
-            components = {**graph.components, graph.spout.id: hooks.with_faults(graph.spout)}
+            faulty = pickling.dumps(hooks.FaultySpout(graph.spout.template))
+            spout = dataclasses.replace(graph.spout, template=faulty)
             self._driver_graphs[settings.task_counts] = TopologyGraph(
-                graph.id, components, graph.by_value
+                graph.id, {**graph.components, spout.id: spout}, graph.by_value
             )
         return self._run(self._driver_graphs[settings.task_counts], settings)
 

@@ -116,10 +116,6 @@ class World:
         )
         return how
 
-    def wants_emissions_of(self, component: str) -> bool:
-        """Whether to record emissions from ``component``. Most emissions are never read."""
-        return self.is_watching or component in self.reported
-
     @property
     def is_watching(self) -> bool:
         """Whether hooks are watched closely."""
