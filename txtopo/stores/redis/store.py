@@ -22,13 +22,12 @@ import importlib
 import os
 import re
 import urllib.parse
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 from txtopo import errors
 from txtopo.stores import base, codecs, direct, failures, sessions, stamps
 from txtopo.stores import place as places
-from txtopo.stores.redis import direct as redis_direct
 from txtopo.topology import context as contexts
 
 RAISES_MAX = 10
@@ -151,7 +150,7 @@ class RedisStore(base.Store):
             ) from moved
 
     def direct(self) -> direct.Direct:
-        return redis_direct.Direct(self._place, self._backend().Connection(), self.accept_loss)
+        return _Direct(self._place, self._backend().Connection(), self.accept_loss)
 
     def open_maintenance(
         self, resources: base.Resources
@@ -192,6 +191,30 @@ class RedisStore(base.Store):
             raise errors.SetupError(
                 f"the store {self.address} needs redis-py, which cannot be imported: {error}\n  {_INSTALL}"
             ) from error
+
+
+class _Direct(direct.Direct):
+    """Direct access to ``store`` over ``connection``, which is this object's own. The server compares
+    each row's whole text, so no writer comes between comparing and writing."""
+
+    def __init__(self, store: places.Place, connection: Any, accept_loss: bool) -> None:
+        self._store, self._connection, self._accept_loss = store, connection, accept_loss
+
+    def read_ranges(self, ranges: Sequence[tuple[str, str]], limit: int) -> list[list[stamps.Row]]:
+        rows: list[list[stamps.Row]] = self._connection.read(
+            self._store, lambda reader: reader.first_rows(ranges, limit)
+        )
+        return rows
+
+    def _exchange(self, change: direct.Change) -> bool:
+        if not self._connection.read(self._store, lambda reader: reader.exists):
+            raise direct.missing(self._store.address)
+        stamp = change.rows[0].stamp if change.rows else direct.NO_WRITER
+        session = self._connection.open(self._store, stamp, self._accept_loss)
+        return bool(session.exchange(change))
+
+    def close(self) -> None:
+        self._connection.close()
 
 
 def server_of(kind: str, url: str) -> str:

@@ -34,13 +34,12 @@ import itertools
 import os
 import re
 import urllib.parse
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from txtopo import errors
 from txtopo.stores import base, codecs, direct, failures, sessions, stamps
 from txtopo.stores import place as places
-from txtopo.stores.servers import direct as server_direct
 from txtopo.topology import context as contexts
 
 RAISES_MAX = 3
@@ -201,7 +200,7 @@ class SqlStore(base.Store):
         )
 
     def direct(self) -> direct.Direct:
-        return server_direct.Direct(self._place, self._backend().Connection())
+        return _Direct(self._place, self._backend().Connection())
 
     def open_maintenance(
         self, resources: base.Resources
@@ -258,6 +257,27 @@ class SqlStore(base.Store):
         except ImportError as error:
             fact = f"the store {self.address} needs SQLAlchemy and {dialect.driver}, which cannot be imported: {error}"
             raise errors.SetupError(f"{fact}\n  {dialect.install}") from error
+
+
+class _Direct(direct.Direct):
+    """Direct access to ``store`` over ``connection``, which is this object's own. Reading locks no
+    row, and an exchange locks only rows with its own keys."""
+
+    def __init__(self, store: places.Place, connection: Any) -> None:
+        self._store, self._connection = store, connection
+
+    def read_ranges(self, ranges: Sequence[tuple[str, str]], limit: int) -> list[list[stamps.Row]]:
+        with self._connection.direct(self._store) as session:
+            return [[] for _ in ranges] if session is None else session.first_rows(ranges, limit)
+
+    def _exchange(self, change: direct.Change) -> bool:
+        with self._connection.direct(self._store) as session:
+            if session is None:
+                raise direct.missing(self._store.address)
+            return bool(session.exchange(change))
+
+    def close(self) -> None:
+        self._connection.close()
 
 
 def database_of(url: str) -> str:
