@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from txtopo.testing.contracts.spout import SpoutReport, check_spout
     from txtopo.testing.contracts.store import check_store
     from txtopo.testing.contracts.violation import ContractError
-    from txtopo.testing.simulator.check import check_topology
     from txtopo.testing.simulator.simulation import Simulation, SimulationReport, simulate
+    from txtopo.testing.simulator.trial import check_topology
     from txtopo.testing.simulator.violation import Violation
     from txtopo.testing.stores import MemoryStore
 
@@ -43,7 +43,7 @@ _LAZY = {
     "check_sink": "txtopo.testing.contracts.sink",
     "check_spout": "txtopo.testing.contracts.spout",
     "check_store": "txtopo.testing.contracts.store",
-    "check_topology": "txtopo.testing.simulator.check",
+    "check_topology": "txtopo.testing.simulator.trial",
     "simulate": "txtopo.testing.simulator.simulation",
 }
 
