@@ -21,9 +21,7 @@ from txtopo.command import (
     check,
     doctor,
     export_commands,
-    files_commands,
     history,
-    kafka_commands,
     maintain,
     new,
     options,
@@ -32,6 +30,7 @@ from txtopo.command import (
     request_commands,
     reset,
     show_state,
+    sink_commands,
     store_commands,
     submit,
     submit_process,
@@ -260,8 +259,8 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_state_commands(commands)
     store_commands.add(commands)
-    kafka_commands.add(commands)
-    files_commands.add(commands)
+    sink_commands.add_kafka(commands)
+    sink_commands.add_files(commands)
     export_commands.add(commands)
     return parser
 

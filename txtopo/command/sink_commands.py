@@ -1,6 +1,7 @@
-"""The commands ``txtopo files …``: look at files that a ``FileSink`` has written, and remove garbage.
+"""The commands ``txtopo files …`` and ``txtopo kafka abort``: look at files that a ``FileSink`` has
+written, and remove garbage; end transactions that tasks with Kafka sinks have left open.
 
-Runs on: any machine that reaches the files.
+Runs on: any machine that reaches the files, or the brokers.
 """
 
 from __future__ import annotations
@@ -9,17 +10,19 @@ import argparse
 from typing import Any
 
 from txtopo.command import options, output, whereabouts
-from txtopo.connectors.files import committed, upkeep
+from txtopo.connectors.files import committed
+from txtopo.connectors.files import upkeep as file_upkeep
+from txtopo.connectors.kafka import upkeep as topics
 
 
-def add(commands: Any) -> None:
+def add_files(commands: Any) -> None:
     """Add ``files`` and its commands."""
-    files = commands.add_parser(
+    parser = commands.add_parser(
         "files",
         help="look at files that a sink has written",
         description="Files of a FileSink: committed transactions, missing files, garbage.",
     )
-    actions = files.add_commands()
+    actions = parser.add_commands()
 
     listed = actions.add_parser(
         "list",
@@ -62,7 +65,7 @@ def _add_root(parser: argparse.ArgumentParser) -> None:
 
 
 def _list(parsed: argparse.Namespace) -> int:
-    records = upkeep.require_records(parsed.root)
+    records = file_upkeep.require_records(parsed.root)
     read = committed.Committed(records.log, after=parsed.after, isolation="read_all")
     if parsed.json:
         output.print_json(
@@ -81,13 +84,13 @@ def _list(parsed: argparse.Namespace) -> int:
 
 
 def _verify(parsed: argparse.Namespace) -> int:
-    problems = upkeep.require_records(parsed.root).problems()
+    problems = file_upkeep.require_records(parsed.root).problems()
     print("\n".join(problems) or "all committed files are there")
     return 1 if problems else 0
 
 
 def _vacuum(parsed: argparse.Namespace) -> int:
-    records = upkeep.require_records(parsed.root)
+    records = file_upkeep.require_records(parsed.root)
     garbage = records.garbage()
     if parsed.execute:
         records.log.storage.delete([entry.path for entry in garbage])
@@ -96,4 +99,38 @@ def _vacuum(parsed: argparse.Namespace) -> int:
     print(f"{done} {len(garbage)} files, {size} bytes")
     for entry in garbage:
         print(f"  {entry.path}")
+    return whereabouts.say_how_to_execute(parsed)
+
+
+def add_kafka(commands: Any) -> None:
+    """Add ``kafka`` and its command."""
+    parser = commands.add_parser(
+        "kafka",
+        help="look after transactions of Kafka sinks",
+        description="Kafka sinks: their open transactions.",
+    )
+    abort = parser.add_commands().add_parser(
+        "abort",
+        help="end open transactions",
+        epilog=whereabouts.DRY_RUN,
+        description="End the transactions that a topology's tasks have left open, so that readers wait no longer.\n"
+        "The brokers end them by themselves after transaction_timeout_s. A running topology replays an ended transaction.",
+    )
+    abort.add_argument(
+        "address",
+        metavar="ADDRESS",
+        help="the brokers, as `txtopo store` takes them: kafka://host:port?setting=value",
+    )
+    abort.add_argument("--topology", metavar="ID", required=True, help="topology id or query id")
+    whereabouts.add_execute(abort)
+    options.add_verbose(abort)
+    abort.set_defaults(do=_abort)
+
+
+def _abort(parsed: argparse.Namespace) -> int:
+    ids = topics.open_topics(parsed.address, "", parsed.topology).abort(dry_run=not parsed.execute)
+    done = "ended" if parsed.execute else "would end"
+    print(f"{done} the open transactions of {len(ids)} transactional ids:")
+    for id in ids:
+        print(f"  {id}")
     return whereabouts.say_how_to_execute(parsed)
