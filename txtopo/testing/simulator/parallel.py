@@ -50,7 +50,8 @@ def run(
     struck: dict[int, dict[str, int]] = {}
     try:
         for number in range(min(processes, seeds)):
-            child = _start(simulation, conf, options, seeds, first_seed, number, processes)
+            own_seeds = range(first_seed + number, first_seed + seeds, processes)
+            child = _start(pickling.dumps((simulation.topology, conf, dict(options), own_seeds)))
             children.append(child)
             listener = threading.Thread(target=_listen, args=(number, child, messages))
             listener.start()
@@ -88,15 +89,7 @@ def run(
     return report
 
 
-def _start(
-    simulation: Simulation,
-    conf: Any,
-    options: Mapping[str, Any],
-    seeds: int,
-    first: int,
-    number: int,
-    step: int,
-) -> subprocess.Popen[bytes]:
+def _start(data: bytes) -> subprocess.Popen[bytes]:
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     environment = {**os.environ, "PYTHONPATH": path}
     child = subprocess.Popen(
@@ -108,16 +101,7 @@ def _start(
     )
     assert child.stdin is not None
     with contextlib.suppress(BrokenPipeError), child.stdin:
-        child.stdin.write(
-            pickling.dumps(
-                (
-                    simulation.topology,
-                    conf,
-                    dict(options),
-                    range(first + number, first + seeds, step),
-                )
-            )
-        )
+        child.stdin.write(data)
     return child
 
 
