@@ -266,12 +266,7 @@ class Session(session.Session):
             "kept.deleted AND kept.component = :component AND kept.topology = :topology"
             " AND (kept.txid < :txid OR kept.generation <> :generation)"
         )
-        owner = {
-            "component": stamp.component,
-            "txid": stamp.txid,
-            "topology": stamp.topology_id,
-            "generation": stamp.generation,
-        }
+        owner = layout.owner_of(stamp)
         for portion in self._portions_where("kept.`key`", settled, owner):
             self._run_in_portions(self._delete_from(settled), [key for (key,) in portion], owner)
         if self.is_listed:

@@ -20,6 +20,7 @@ Invariants:
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -235,13 +236,9 @@ class Session(sessions.Session):
                 yield row.key, ""
 
     def _is_swept(self, stamp: stamps.Stamp) -> bool:
-        is_ours = (stamp.topology_id, stamp.component) == (
-            self._mine.topology_id,
-            self._mine.component,
-        )
-        return is_ours and (
-            stamp.txid < self._mine.txid or stamp.generation != self._mine.generation
-        )
+        own = self._mine
+        is_ours = (stamp.topology_id, stamp.component) == (own.topology_id, own.component)
+        return is_ours and (stamp.txid < own.txid or stamp.generation != own.generation)
 
     # -- rows -------------------------------------------------------------------------------------
 
@@ -426,12 +423,8 @@ def fences_of(link: connections.Link, names: layout.Names) -> list[stamps.Fence]
 def _is_undone_by(stamp: stamps.Stamp, void: stamps.Fence) -> bool:
     """Whether ``stamp`` comes from the attempt in ``void``, or from an earlier attempt at the same
     transaction."""
-    same = (stamp.topology_id, stamp.component, stamp.generation, stamp.txid) == (
-        void.topology_id,
-        void.component,
-        void.generation,
-        void.txid,
-    )
+    transaction_of = operator.attrgetter("topology_id", "component", "generation", "txid")
+    same = transaction_of(stamp) == transaction_of(void)
     return same and stamp.attempt <= void.attempt and stamp.attempt != stamps.UNKNOWN_ATTEMPT
 
 
