@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -179,11 +178,4 @@ class _Emitter(spout.PartitionedSpoutEmitter, spout.OpaquePartitionedSpoutEmitte
         metadata: Any,
     ) -> None:
         for messages in self._reader.records(metadata):
-            collector.emit_all(zip_rows(attempt, self._convert(messages)))
-
-
-def zip_rows(
-    attempt: TransactionAttempt, rows: Iterable[tuple[Any, ...]]
-) -> Iterable[tuple[Any, ...]]:
-    """Tuples: the attempt in front of each row's values."""
-    return ((first, *row) for first, row in zip(itertools.repeat(attempt), rows, strict=False))
+            collector.emit_all((attempt, *row) for row in self._convert(messages))
