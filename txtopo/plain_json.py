@@ -51,7 +51,7 @@ def dumps(value: Any) -> str:
         text = _encode(value)
         # If the encoder raised no error and the text has a form in UTF-8, only a key can come back
         # different. The search for the place costs far more than these questions.
-        is_plain = _has_utf8(text) and _has_text_keys(value)
+        is_plain = has_utf8(text) and _has_text_keys(value)
     except (TypeError, ValueError) as error:
         why = str(error)
     except RecursionError:
@@ -70,7 +70,7 @@ def encode(value: Any) -> bytes:
     """
     text = dumps(value)
     # A lone surrogate, as in a file's name that is not UTF-8, has no UTF-8 form but an escape.
-    return text.encode() if _has_utf8(text) else json.dumps(value, separators=(",", ":")).encode()
+    return text.encode() if has_utf8(text) else json.dumps(value, separators=(",", ":")).encode()
 
 
 def plain(value: Any) -> Any:
@@ -148,13 +148,14 @@ def _has_text_keys(value: Any) -> bool:
 
 
 def _require_text(text: str, path: str) -> None:
-    if not _has_utf8(text) and json.loads(json.dumps(text)) != str.__str__(text):
+    if not has_utf8(text) and json.loads(json.dumps(text)) != str.__str__(text):
         raise NotJsonError(
             path, "text with two surrogates in a row, which would come back as one character"
         )
 
 
-def _has_utf8(text: str) -> bool:
+def has_utf8(text: str) -> bool:
+    """Whether ``text`` has no half of a surrogate pair."""
     if text.isascii():
         return True
     try:

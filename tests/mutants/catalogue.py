@@ -787,7 +787,7 @@ MUTATIONS = (
     Mutation(
         "metadata with two surrogates in a row is accepted",
         "txtopo/plain_json.py",
-        "    if not _has_utf8(text) and json.loads(json.dumps(text)) != str.__str__(text):\n",
+        "    if not has_utf8(text) and json.loads(json.dumps(text)) != str.__str__(text):\n",
         "    if False:\n",
         ("tests/property/test_metadata_written.py", "tests/unit/test_metadata_json.py"),
     ),

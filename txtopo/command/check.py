@@ -5,7 +5,6 @@ Invariants: a fact that is not known meets no condition.
 
 from __future__ import annotations
 
-import datetime
 import operator
 import re
 import time
@@ -115,7 +114,7 @@ def _facts(
     run = ("generation", "epoch")
     if now is None or any(now[name] != status[name] for name in run):
         return dict.fromkeys(FIELDS, f"its run keeps no {live.NAME} in {path}")
-    silent_s = now_s - _seconds(now["at"])
+    silent_s = now_s - watch.seconds(now["at"])
     if status["running"] and silent_s > watch.SILENCE_S:
         return dict.fromkeys(FIELDS, f"{path / live.NAME} is {silent_s:.0f} s old")
     shown = now["status"]
@@ -125,7 +124,7 @@ def _facts(
     if committed_at is None and last is not None and last.committed is not None:
         committed_at = last.committed["at"]
     age: Fact = (
-        "the journal has no commit" if committed_at is None else now_s - _seconds(committed_at)
+        "the journal has no commit" if committed_at is None else now_s - watch.seconds(committed_at)
     )
     in_flight = status["running"] and any(each["txid"] == current for each in now["active"])
     return {
@@ -135,7 +134,3 @@ def _facts(
         "behind": shown["behind"],
         "lag": sum(lag.values()) if lag else "the spout does not tell",
     }
-
-
-def _seconds(at: str) -> float:
-    return datetime.datetime.fromisoformat(at).timestamp()

@@ -25,7 +25,6 @@ from txtopo.connectors.kafka import client as clients
 from txtopo.connectors.kafka.producing import Message
 from txtopo.exports import linked
 from txtopo.exports.entries import SEQUENCE_BITS, EntryRefusedError, SequencedExport
-from txtopo.stores import keys
 
 _OWNER = "Kafka exporter"
 _NAMED = "export"
@@ -75,7 +74,7 @@ class KafkaExporter(linked.LinkedExporter):
             raise errors.ConfigError(f"{_OWNER}: topic is {topic!r}\n  Give a topic's name.")
         cluster = clients.Cluster(_OWNER, servers, dict(client or {}))
         super().__init__(f"kafka://{servers}#{topic}")
-        self._key, self._value = key or _text, value or plain_json.encode
+        self._key, self._value = key or linked.text_of, value or plain_json.encode
         self._ledger = ledger.Ledger(
             cluster, topic, _NAMED, transactions_topic, float(transaction_timeout_s), False
         )
@@ -191,7 +190,3 @@ def _encoded(value: Any) -> bytes:
     if not isinstance(value, bytes | str):
         raise TypeError(f"{value!r:.100} is neither bytes nor str")
     return value.encode() if isinstance(value, str) else value
-
-
-def _text(key: keys.Key) -> str:
-    return key if isinstance(key, str) else keys.encode_key(key)

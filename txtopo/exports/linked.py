@@ -14,6 +14,7 @@ from typing import Any
 
 from txtopo import errors
 from txtopo.exports.entries import Exporter, SequencedExport
+from txtopo.stores import keys
 
 REPLAY = "Then type `txtopo export replay --from-store MODULE:queue MODULE:exporter`."
 """Ends a cure that empties the target."""
@@ -70,3 +71,8 @@ class LinkedExporter(Exporter):
             f"{self.address} has generation {stored!r} at key {entry.key!r}, and the entries have generation {entry.generation!r}\n"
             f"  Two generations' sequences cannot be compared. {cure}"
         )
+
+
+def text_of(key: keys.Key) -> str:
+    """``key`` in the target: a text as it is, any other key as JSON."""
+    return key if isinstance(key, str) else keys.encode_key(key)

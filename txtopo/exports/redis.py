@@ -18,7 +18,6 @@ from typing import Any
 from txtopo import errors
 from txtopo.exports import linked
 from txtopo.exports.entries import EntryRefusedError, SequencedExport
-from txtopo.stores import keys
 from txtopo.stores import place as places
 from txtopo.stores.redis import layout
 from txtopo.stores.redis import store as redis_store
@@ -84,7 +83,7 @@ class RedisExporter(linked.LinkedExporter):
         self._accept_loss, self._node = accept_loss, None
 
     def _tell(self, last: Sequence[SequencedExport]) -> None:
-        names = [self._place.name + _text(entry.key) for entry in last]
+        names = [self._place.name + linked.text_of(entry.key) for entry in last]
         arguments: list[Any] = [last[0].generation]
         for entry in last:
             value = "" if entry.value is None else json.dumps(entry.value, ensure_ascii=False)
@@ -113,7 +112,3 @@ class RedisExporter(linked.LinkedExporter):
                 )
             cure = f"Remove the keys with this prefix, or take another prefix. {linked.REPLAY}"
             raise self._mismatch(entry, stored, cure)
-
-
-def _text(key: keys.Key) -> str:
-    return key if isinstance(key, str) else keys.encode_key(key)

@@ -6,7 +6,6 @@ while its transactions go by. A run that has ended, or is silent, has no metrics
 
 from __future__ import annotations
 
-import datetime
 import importlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -126,7 +125,7 @@ def _samples(live: Record) -> dict[str, Samples]:
         "attempts_discarded_total": totals["behind"],
         "transaction_latency_seconds": totals["latency_s"],
         "committed_txid": status["current"] - 1,
-        "last_commit_timestamp_seconds": None if at is None else _seconds(at),
+        "last_commit_timestamp_seconds": None if at is None else watch.seconds(at),
         "transaction_attempts": _tries(live),
         "zookeeper_connected": not zookeeper["is_away"],
         "zookeeper_outages_total": zookeeper["outages"],
@@ -186,8 +185,4 @@ def _tries(live: Record) -> int:
 
 def _is_alive(live: Record, now_s: float) -> bool:
     is_over = live["status"]["state"] in ("stopped", "failed")
-    return not is_over and now_s - _seconds(live["at"]) < watch.SILENCE_S
-
-
-def _seconds(at: str) -> float:
-    return datetime.datetime.fromisoformat(at).timestamp()
+    return not is_over and now_s - watch.seconds(live["at"]) < watch.SILENCE_S

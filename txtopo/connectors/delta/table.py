@@ -192,7 +192,7 @@ class Table:
                         self._check_files(log, decided)
                     self._write(deltalake, table, generation, decided, taken_back)
                 except deltalake.exceptions.CommitFailedError as error:
-                    last = _first_line(error)
+                    last = objects.first_line(error)
                     continue
                 return
         raise errors.FailedException(
@@ -331,11 +331,11 @@ class Table:
             yield
         except exceptions.DeltaProtocolError as error:
             raise errors.SetupError(
-                f"deltalake cannot write to the Delta table {self._root}: {_first_line(error)}"
+                f"deltalake cannot write to the Delta table {self._root}: {objects.first_line(error)}"
             ) from error
         except (exceptions.DeltaError, OSError) as error:
             raise errors.FailedException(
-                f"the Delta table {self._root} cannot be written just now: {_first_line(error)}"
+                f"the Delta table {self._root} cannot be written just now: {objects.first_line(error)}"
             ) from error
 
 
@@ -373,7 +373,3 @@ def _added(deltalake: Any, file: decisions.File, by: Sequence[str], is_new: bool
 
 def _type(field: Any) -> str:
     return str(getattr(field.type, "type", field.type))
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0][:300]

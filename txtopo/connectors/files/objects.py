@@ -65,7 +65,7 @@ def open_storage(root: str, client: Mapping[str, Any]) -> ObjectStorage:
         )
     except (importlib.import_module("obstore.exceptions").BaseError, ValueError) as error:
         raise errors.SetupError(
-            f"{root} is no address of a folder, or its settings are not whole: {_first_line(error)}\n  Mend the address, or client."
+            f"{root} is no address of a folder, or its settings are not whole: {first_line(error)}\n  Mend the address, or client."
         ) from error
     return ObjectStorage(root, store)
 
@@ -201,7 +201,7 @@ class ObjectStorage(Storage):
         except self._errors.AlreadyExistsError:
             raise
         except (self._errors.NotSupportedError, self._errors.InvalidPathError) as error:
-            raise errors.SetupError(f"{place}: {_first_line(error)}") from error
+            raise errors.SetupError(f"{place}: {first_line(error)}") from error
         except (FileNotFoundError, self._errors.BaseError) as error:
             said = str(error)
             if any(word in said for word in _NO_BUCKET):
@@ -215,11 +215,11 @@ class ObjectStorage(Storage):
             )
             if is_denied or _REFUSED.search(said):
                 raise errors.SetupError(
-                    f"the server refused access to {place}: {_first_line(error)}\n"
+                    f"the server refused access to {place}: {first_line(error)}\n"
                     "  Check the keys and the other settings in client. This user needs read and list for the folder, to write also write and delete."
                 ) from error
             raise errors.FailedException(
-                f"{place} cannot be reached just now: {_first_line(error)}"
+                f"{place} cannot be reached just now: {first_line(error)}"
             ) from error
 
 
@@ -244,5 +244,6 @@ class _Raw(io.RawIOBase):
         return len(data)
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """How the text of ``error`` begins, for a message."""
     return str(error).strip().splitlines()[0][:300]

@@ -18,6 +18,7 @@ import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
+from txtopo import plain_json
 from txtopo.connectors.files import decisions, formats
 from txtopo.connectors.files.form import HOME
 from txtopo.connectors.files.storage import Storage
@@ -190,7 +191,7 @@ def folder_of(name: str, value: Any) -> str:
         text = _NULL
     elif isinstance(value, bool):
         text = str(value).lower()
-    elif isinstance(value, str) and value and value != _NULL and _has_utf8(value):
+    elif isinstance(value, str) and value and value != _NULL and plain_json.has_utf8(value):
         text = urllib.parse.quote(value, safe=" ")
     elif isinstance(value, int) and abs(value) < 1 << 63:
         text = str(int(value))
@@ -206,7 +207,3 @@ def folder_of(name: str, value: Any) -> str:
             f"the column {name!r} names a folder, whose name would have {len(folder)} characters, and {_NAME_MAX} at most are possible"
         )
     return folder
-
-
-def _has_utf8(text: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in text)

@@ -23,6 +23,7 @@ from txtopo.connectors.sql import target as sql_target
 from txtopo.connectors.sql import values
 from txtopo.connectors.sql.target import Target, Work, listed, quoted
 from txtopo.stores import conflicts
+from txtopo.stores.postgresql import errors as faults
 
 COPY_ROWS = 100_000
 """How many rows one COPY takes. Each COPY is a statement, and has a time limit."""
@@ -168,7 +169,7 @@ def _restore(cursor: psycopg.Cursor[Any], target: Target, mark: str, undone: str
             psycopg.errors.ForeignKeyViolation,
             psycopg.errors.RestrictViolation,
         ) as error:
-            raise sql_target.not_restored(target, mark, _message(error)) from error
+            raise sql_target.not_restored(target, mark, faults.message(error)) from error
 
 
 def _restore_together(cursor: psycopg.Cursor[Any], target: Target, mark: str, undone: str) -> None:
@@ -371,7 +372,7 @@ def _blaming(work: Work, skipped: int = 0) -> Iterator[None]:
                 work.target.statement is None and _CURES.get(state)
             ) or "Mend the statement, or the table."
             raise errors.SetupError(
-                f"the sink {work.sink} cannot write: {_message(error)} ({state})\n  {cure}"
+                f"the sink {work.sink} cannot write: {faults.message(error)} ({state})\n  {cure}"
             ) from error
         # Without a state the driver itself refused, or the connection is lost.
         if state.startswith(_OF_NO_ROW) or (
@@ -380,10 +381,5 @@ def _blaming(work: Work, skipped: int = 0) -> Iterator[None]:
             raise
         number = skipped + int(line[1]) if (line := _LINE.search(error.diag.context or "")) else 0
         raise work.refusal(
-            number, None, " ".join(filter(None, [_message(error), error.diag.message_detail]))
+            number, None, " ".join(filter(None, [faults.message(error), error.diag.message_detail]))
         ) from error
-
-
-def _message(error: BaseException) -> str:
-    primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
-    return " ".join((primary or str(error)).split())

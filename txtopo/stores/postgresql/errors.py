@@ -88,7 +88,7 @@ def translating(address: str, connecting: bool = False) -> Iterator[None]:
 def meaning(address: str, error: BaseException, connecting: bool, lost: bool) -> Exception:
     """The txtopo error that stands for ``error``. ``lost``: the connection is known to be gone."""
     state = str(getattr(error, "sqlstate", None) or "")
-    said = _message(error)
+    said = message(error)
     if connecting and not state:
         return _while_connecting(address, said)
     if state == "40P01":
@@ -120,7 +120,7 @@ def _while_connecting(address: str, said: str) -> Exception:
     return failures.unreachable(address, f"it cannot be connected to ({said})")
 
 
-def _message(error: BaseException) -> str:
+def message(error: BaseException) -> str:
     """The server's or libpq's message, on one line."""
     primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
     return " ".join((primary or str(error)).split())
