@@ -211,7 +211,6 @@ class Tally:
         return Tally, (*counts, self.stores, self.busy_s, self.widest, *counted)
 
     def add(self, other: Tally) -> None:
-        """Add the counts and metadata from other tasks."""
         for own, theirs in (
             (self.executed, other.executed),
             (self.emitted, other.emitted),

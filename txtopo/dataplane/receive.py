@@ -56,7 +56,6 @@ class Received:
         return [(Frame(*frame[:-1], b""), self.buffer.append(frame.payload)) for frame in frames]
 
     def add(self, stored: Stored) -> None:
-        """Append a stored frame to its lane."""
         frame, handle = stored
         address = (frame.receiver, frame.task)
         if frame.kind == "rows":

@@ -20,7 +20,6 @@ class Causes:
         """Why a transaction could not be opened."""
 
     def add(self, attempt: TransactionAttempt, failure: AttemptFailedError) -> None:
-        """Remember why ``attempt`` failed."""
         self._failures[attempt] = failure
 
     def forget(self, txid: int) -> None:

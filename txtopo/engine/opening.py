@@ -43,7 +43,6 @@ class Opening:
         self._loop.surroundings.post(functools.partial(self._loop.handle, messages.Poll()))
 
     def resume(self) -> None:
-        """Begin new transactions again."""
         self._is_paused = False
         self._loop.surroundings.post(self._ask_again)
 

@@ -52,7 +52,6 @@ class SpoutHooks:
         return {partition: self.of_user(metadata) for partition, metadata in positions.items()}
 
     def is_ready(self, txid: int) -> bool:
-        """Whether ``txid`` may begin."""
         return bool(self._call(txid, "is_ready", self._coordinator.is_ready))
 
     def initialize(self, txid: int, previous: Any) -> Any:

@@ -38,7 +38,6 @@ class Steps:
         return messages.Processed(work.attempt)
 
     def apply(self, work: Attempt) -> Event:
-        """Let the committers write."""
         self._loop.surroundings.reach("apply.before", work.attempt.txid)
         self._runner.apply(
             work,

@@ -237,7 +237,6 @@ class ForeachWriter(_Query):
         return True
 
     def process(self, row: Any) -> None:
-        """Take one row."""
         if not self._fields:
             self._fields = (BATCH, *row.__fields__)
             self._take = self.sink.taker(self._opened, self._fields)

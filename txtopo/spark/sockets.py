@@ -50,7 +50,6 @@ class Lock:
         return directories.try_flock(self._descriptor, fcntl.LOCK_EX)
 
     def close(self) -> None:
-        """Let go of the directory."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -70,7 +70,6 @@ class WorkThreads:
             raise
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Do ``work`` as soon as a thread is free."""
         self._work.put(work)
 
     def close(self, timeout_s: float) -> bool:

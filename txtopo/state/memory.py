@@ -63,7 +63,6 @@ class MemoryServer:
             return self._sessions
 
     def end_session(self, session: int) -> None:
-        """Remove the ephemeral znodes of ``session``."""
         with self._changed:
             self._nodes = {
                 path: node for path, node in self._nodes.items() if node.owner != session

@@ -142,7 +142,6 @@ class ZooKeeperStateStore(base.StateStore):
 
     @property
     def is_away(self) -> bool:
-        """Whether there is no connection now."""
         return not self._connected.is_set()
 
     @property

@@ -40,7 +40,6 @@ class Reserved:
 
     @property
     def stamp(self) -> stamps.Stamp:
-        """The writing task's stamp."""
         return self._steps.stamp
 
     def read(self, texts: Sequence[str]) -> dict[str, str | None]:

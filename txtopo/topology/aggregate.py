@@ -123,7 +123,6 @@ class PartialAggregate(bolt.BaseBatchBolt):
         self.send()
 
     def send(self) -> None:
-        """Emit the combined values, and begin an empty portion."""
         combined, self.combined = self.combined, {}
         for value in combined.values():
             if type(value) is not int:

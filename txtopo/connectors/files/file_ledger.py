@@ -64,12 +64,10 @@ class FileLedger(destination.Destination):
 
     @property
     def sink(self) -> str:
-        """The place of the rows, for messages."""
         return self.root
 
     @property
     def place(self) -> places.Place:
-        """The sink as a value, for errors."""
         location = storage.address_of(self.root, self.client)
         return places.Place(self.name, f"{self.root}#{self.name}", location, "", self.opaque)
 

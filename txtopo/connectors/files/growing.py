@@ -167,7 +167,6 @@ class _Partition:
         return self._has_more()
 
     def _has_more(self) -> bool:
-        """Whether the open files have more."""
         return self._frozen is not None and self._frozen.is_ready()
 
     def plan(self, txid: int, last_metadata: Any) -> dict[str, Any] | None:

@@ -280,7 +280,6 @@ class Ledger(task_ledger.TaskLedger):
 
     @property
     def place(self) -> places.Place:
-        """The sink as a value, for errors."""
         return places.Place(
             self.name,
             self.sink,

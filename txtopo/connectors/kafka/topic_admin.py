@@ -46,7 +46,6 @@ class TopicAdmin:
         return sorted(compacted)
 
     def settings_of_a_broker(self) -> dict[str, str]:
-        """One broker's settings."""
         with self._log.translated("asking for the settings of a broker"):
             brokers = self._log.admin.list_topics("txtopo", timeout=client.CALL_TIMEOUT_S).brokers
             if not brokers:  # a broker that has just come back may name none

@@ -206,7 +206,6 @@ class AuxiliaryTopics:
         ).command(action, topology_id)
 
     def exists(self) -> bool:
-        """Whether the topology has any auxiliary topic."""
         return bool(self.records())
 
     def fences(self) -> list[kept.Fence]:

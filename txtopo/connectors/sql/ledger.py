@@ -234,7 +234,6 @@ class Ledger(base.Store):
 
     @property
     def sink(self) -> str:
-        """Where the rows go, for messages."""
         return f"{self.address.removesuffix(f'#{self.name}')}#{self.target.name}"
 
     def check_table(self, fields: tuple[str, ...]) -> None:

@@ -113,6 +113,5 @@ class ArrowBoltTask(BoltTask):
         super().finish()
 
     def hold(self, pieces: wire.PieceWriter) -> None:
-        """Pickle the instance into ``pieces``, for the commit phase."""
         self.flush()
         super().hold(pieces)

@@ -152,7 +152,6 @@ class Scene:
         return self.run.process(self.run.next_attempt(txid), self.run.processes[process])
 
     def apply(self, work: Work, process: int = 0, strike: int | None = None) -> None:
-        """Seal an attempt, and run its commit phase."""
         self.run.seal(work)
         self.run.apply(work, self.run.processes[process], strike)
 

@@ -67,7 +67,6 @@ class Contract(Generic[S]):
     def clause(
         self, claim: str, *rules: int, cure: str, only: str | None = None, also: str | None = None
     ) -> Callable[[Check[S]], Check[S]]:
-        """Make the decorated function a clause."""
 
         def add(check: Check[S]) -> Check[S]:
             self.clauses.append(Clause(self._name, claim, rules, cure, check, only, also))

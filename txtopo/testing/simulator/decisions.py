@@ -175,5 +175,4 @@ class Decisions:
             _shuffler.shuffle(items)
 
     def written_down(self) -> Script:
-        """Make the script from the decisions so far."""
         return Script(tuple(self.struck), tuple(self._picked), self.shuffle_seed)

@@ -137,7 +137,6 @@ class Subject:
         return clues_in(classes_of([pickling.loads(self.graph.components[component].template)]))
 
     def begin(self) -> None:
-        """Empty the stores and effects."""
         self._substitutes.empty()
         if self.reset is not None:
             self.reset()

@@ -112,7 +112,6 @@ class Substitutes:
         return len(self.stores) - 1
 
     def store(self, original: Any) -> stores.MemoryStore:
-        """Make a store in memory with the rules and the form of ``original``."""
         # Tables in one SQLite file share its lock, so their substitutes share a database.
         place = getattr(original, "path", original.address)
         self._in_memory.append(simulated_store.SimulatedStore(original, f"{self.token} {place}"))

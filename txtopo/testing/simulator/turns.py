@@ -65,7 +65,6 @@ class Carrier:
         self._turn()
 
     def end(self) -> None:
-        """End the thread. No work may be under way."""
         assert not self.is_busy
         self._work = None
         self._go.release()
