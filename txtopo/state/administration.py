@@ -40,51 +40,38 @@ def show(store: base.StateStore, topology_id: str) -> dict[str, Any]:
     """
     paths = layout.Layout(topology_id)
     require_topology(store, paths)
-    lease_node = store.get(paths.lease)
     stores = _fields(paths.stores, store.get(paths.stores), records.StoresRecord)
-    is_readable = "unreadable" not in stores
-    made_of, ended = store.get(paths.components), store.get(paths.ended)
     shown: dict[str, Any] = {
         "topology_id": topology_id,
         "generation": _field(store, paths.generation, records.GenerationRecord, "generation"),
         "epoch": _field(store, paths.epoch, records.EpochRecord, "epoch"),
         "current": _field(store, paths.current, records.CurrentRecord, "current"),
-        "lease": None
-        if lease_node is None
-        else _fields(paths.lease, lease_node, records.LeaseRecord),
-        "ended": None if ended is None else _fields(paths.ended, ended, records.EndedRecord),
+        "lease": _fields_if_any(store, paths.lease, records.LeaseRecord),
+        "ended": _fields_if_any(store, paths.ended, records.EndedRecord),
         "paused": None,
         "standbys": [
-            _fields(path, node, records.StandbyRecord)
-            for path in (f"{paths.standbys}/{name}" for name in store.children(paths.standbys))
-            if (node := store.get(path)) is not None
+            standby
+            for name in store.children(paths.standbys)
+            if (standby := _fields_if_any(store, f"{paths.standbys}/{name}", records.StandbyRecord))
         ],
         "records": {},
         "positions": {},
-        "components": None
-        if made_of is None
-        else _fields(paths.components, made_of, components.Components),
-        "stores": sorted(stores["stores"]) if is_readable else stores,
-        "recorded": {
-            name: f"{at['txid']}:{at['attempt_id']}" for name, at in stores["stores"].items()
-        }
-        if is_readable
-        else stores,
-        "counts": {name: at["count"] for name, at in stores["stores"].items()}
-        if is_readable
-        else stores,
+        "components": _fields_if_any(store, paths.components, components.Components),
+        "stores": stores,
+        "recorded": stores,
+        "counts": stores,
     }
-    if (request := store.get(paths.request)) is not None:
-        asked = _fields(paths.request, request, records.RequestRecord)
+    if "unreadable" not in stores:
+        by_name = stores["stores"]
+        shown["stores"] = sorted(by_name)
+        shown["recorded"] = {key: f"{at['txid']}:{at['attempt_id']}" for key, at in by_name.items()}
+        shown["counts"] = {key: at["count"] for key, at in by_name.items()}
+    if asked := _fields_if_any(store, paths.request, records.RequestRecord):
         shown["paused"] = asked if "unreadable" in asked else asked["pause"]
     for name in store.children(paths.txids):
-        path = f"{paths.txids}/{name}"
-        node = store.get(path)
         # A run that commits meanwhile removes the records of its committed transactions.
-        if node is not None:
-            shown["records"][str(int(name)) if name.isdecimal() else name] = _fields(
-                path, node, records.TxidRecord
-            )
+        if record := _fields_if_any(store, f"{paths.txids}/{name}", records.TxidRecord):
+            shown["records"][str(int(name)) if name.isdecimal() else name] = record
     for name in store.children(paths.positions):
         shard = _field(store, f"{paths.positions}/{name}", records.PositionsRecord, "positions")
         shown["positions"].update({f"shard {name}": shard} if "unreadable" in shard else shard)
@@ -198,6 +185,13 @@ def _tree(store: base.StateStore, path: str) -> list[str]:
 def _field(store: base.StateStore, path: str, type: type[records.Record], field: str) -> Any:
     decoded = _fields(path, store.get(path), type)
     return decoded if "unreadable" in decoded else decoded[field]
+
+
+def _fields_if_any(
+    store: base.StateStore, path: str, type: type[records.Record]
+) -> dict[str, Any] | None:
+    node = store.get(path)
+    return None if node is None else _fields(path, node, type)
 
 
 def _fields(path: str, node: base.Node | None, type: type[records.Record]) -> dict[str, Any]:
