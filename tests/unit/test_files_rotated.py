@@ -116,19 +116,6 @@ def test_each_file_of_a_batch_is_looked_at(tmp_path: Path) -> None:
         drive.emitted(plan)
 
 
-@pytest.mark.rule(23)
-def test_a_position_without_a_digest_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    path = tmp_path / "app"
-    path.write_text(lines(100, 3))
-    plan = Drive(FileTransactionalSpout(path)).plan()
-    old = {0: {key: value for key, value in plan[0].items() if key != "tails"}}
-    refused = r"an unreleased txtopo(.|\n)*Start over with `txtopo reset TARGET`"
-    with pytest.raises(InputError, match=refused):
-        Drive(FileTransactionalSpout(path), old)
-    with pytest.raises(InputError, match=refused):
-        Drive(FileTransactionalSpout(path)).emitted(old)
-
-
 @pytest.mark.rule(18)
 def test_a_batch_is_read_of_one_file_though_another_gets_its_name_meanwhile(tmp_path: Path) -> None:
     path = tmp_path / "app"

@@ -345,11 +345,6 @@ def _check_group(group: file_groups.FileGroup, partition: int, metadata: Any) ->
             f"partition {partition} was read with follow=True\n  Set follow as it was, or start over with `txtopo state reset`."
         )
     file = metadata["end_file"]
-    if not {"tails", "written"} & metadata.keys():
-        raise txtopo.errors.InputError(
-            f"partition {partition}: an unreleased txtopo wrote its position, without an identity for the bytes that were read\n"
-            "  Start over with `txtopo reset TARGET`."
-        )
     if file >= len(group.paths) or group.identities[file] != metadata["group"]:
         raise _group_changed(partition)
 
