@@ -182,12 +182,7 @@ class FileRecords:
         store = self.log.storage
         rows = sum(1 if self.keeps_rows else sum(each.rows) for each in self._all())
         if not dry_run:
-            decided = {
-                path
-                for each in self._all()
-                for file in each.files
-                for path in (file.path, file.written)
-            }
+            decided = self._decided()
             entries = [entry.path for entry in store.walk()]
             # Sinks with a directory below this one.
             others = tuple(
@@ -210,6 +205,10 @@ class FileRecords:
     def _all(self) -> Iterator[decisions.Decision]:
         for generation, end in self.log.spans():
             yield from self.log.decisions(generation, end=end)
+
+    def _decided(self) -> set[str]:
+        files = (file for decision in self._all() for file in decision.files)
+        return {path for file in files for path in (file.path, file.written)}
 
     @_asking()
     def problems(self) -> list[str]:
@@ -234,12 +233,7 @@ class FileRecords:
         newest = self.log.newest(last[0])[-1:] if last else []
         if not newest:
             return []
-        used = {
-            path
-            for each in self._all()
-            for file in each.files
-            for path in (file.path, file.written)
-        }
+        used = self._decided()
         before = (time.time() if now is None else now) - GARBAGE_S
         return [
             entry
