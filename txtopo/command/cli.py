@@ -242,7 +242,6 @@ def _parser() -> argparse.ArgumentParser:
     resetting = commands.add_parser(
         "reset",
         help="start a topology over, with its state and stores",
-        epilog=whereabouts.DRY_RUN,
         description="Remove a topology's state, and its results in its stores, unless the topology is running. Its next run begins\n"
         "with the first batch.",
     )
@@ -309,7 +308,6 @@ def _add_state_commands(commands: Any) -> None:
     reset = actions.add_parser(
         "reset",
         help="remove the state",
-        epilog=whereabouts.DRY_RUN,
         description="Remove a topology's state, unless the topology is running. Its next run begins with the first batch.",
     )
     reset.add_argument("topology", metavar="TOPOLOGY_ID")
@@ -320,7 +318,6 @@ def _add_state_commands(commands: Any) -> None:
     accept = actions.add_parser(
         "accept",
         help="accept that the topology has changed",
-        epilog=whereabouts.DRY_RUN,
         description="Accept that a topology has changed since its last run: the next run goes on with another spout, begins a store, or\n"
         "completes the sealed transaction with other components. A refused run names the command to type.",
     )
@@ -350,7 +347,6 @@ def _add_state_commands(commands: Any) -> None:
     restored = actions.add_parser(
         "restored",
         help="say that the state comes from a copy",
-        epilog=whereabouts.DRY_RUN,
         description="Say that ZooKeeper, or the data directory, was restored from a copy: the next run's attempts get numbers\n"
         "that no attempt had before.",
     )

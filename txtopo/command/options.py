@@ -41,13 +41,8 @@ class Parser(argparse.ArgumentParser):
     options."""
 
     def __init__(self, **more: Any) -> None:
-        super().__init__(
-            **{
-                "formatter_class": argparse.RawDescriptionHelpFormatter,
-                "allow_abbrev": False,
-                **more,
-            }
-        )
+        form = argparse.RawDescriptionHelpFormatter
+        super().__init__(formatter_class=form, allow_abbrev=False, **more)
 
     def add_commands(self) -> Any:
         """Take a command as next argument, and show the help if there is none. Returns the object

@@ -49,7 +49,6 @@ def add_files(commands: Any) -> None:
     vacuumed = actions.add_parser(
         "vacuum",
         help="remove files of failed attempts",
-        epilog=whereabouts.DRY_RUN,
         description="Remove files that attempts have written and no transaction has. They are a day old, and their transactions are over.",
     )
     _add_root(vacuumed)
@@ -112,7 +111,6 @@ def add_kafka(commands: Any) -> None:
     abort = parser.add_commands().add_parser(
         "abort",
         help="end open transactions",
-        epilog=whereabouts.DRY_RUN,
         description="End the transactions that a topology's tasks have left open, so that readers wait no longer.\n"
         "The brokers end them by themselves after transaction_timeout_s. A running topology replays an ended transaction.",
     )

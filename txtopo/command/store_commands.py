@@ -70,7 +70,6 @@ def add(commands: Any) -> None:
     clear = actions.add_parser(
         "clear",
         help="remove a topology's results",
-        epilog=whereabouts.DRY_RUN,
         description="Remove a topology's results from a store. For a sink, remove the records of its transactions: your rows stay.",
     )
     _add_changing(clear)
@@ -79,7 +78,6 @@ def add(commands: Any) -> None:
     adopt = actions.add_parser(
         "adopt",
         help="go on from a store's present content",
-        epilog=whereabouts.DRY_RUN,
         description="Take a store's present content as the result of all transactions that a topology has committed, even if another topology\n"
         "wrote it. Use after the store was emptied on purpose or restored from a copy, or after the state was reset or lost.",
     )

@@ -20,9 +20,6 @@ from txtopo.state import credentials, directory, layout, opening
 
 T = TypeVar("T")
 
-DRY_RUN = "Without --execute nothing is changed: the command only prints the changes.\n"
-"""A help line for commands that change state or stores."""
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say where the state is."""
@@ -65,6 +62,7 @@ def add_journal(parser: argparse.ArgumentParser) -> None:
 
 def add_execute(parser: argparse.ArgumentParser) -> None:
     """Add ``--execute``, without which nothing is changed."""
+    parser.epilog = "Without --execute nothing is changed: the command only prints the changes.\n"
     parser.add_argument("--execute", action="store_true", help="do it")
 
 
