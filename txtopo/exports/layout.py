@@ -160,13 +160,15 @@ class Tally:
     added: int
     generation: str
     """In which the task began to add. Remains if the store is adopted."""
+    done: int = 0
+    """How many were told or skipped when the task last looked."""
 
     @classmethod
     def of(cls, text: str) -> Tally:
         return cls(*json.loads(text))
 
     def text(self) -> str:
-        return encode([self.buckets, self.added, self.generation])
+        return encode([self.buckets, self.added, self.generation, self.done])
 
     def check(self, queue: str, address: str, buckets: int) -> None:
         """Refuse another number of buckets than entries were added with."""

@@ -138,6 +138,7 @@ class _Additions:
 
     def __init__(self, queue: ExportQueue, beside: reserved.Reserved) -> None:
         self._queue, self._beside, self._names = queue, beside, layout.Names(queue.id)
+        self._tally_name = self._names.added(beside.stamp.task)
         self._new: list[tuple[keys.Key, str]] = []
         self._chunks: dict[int, int] = {}
         """By bucket: how many rows were written."""
@@ -175,35 +176,38 @@ class _Additions:
                     bucket, stamp.txid, stamp.task, self._beside.number, number
                 )
                 rows[name] = layout.chunk(opened_at, part)
+        self._beside.load([*rows, self._tally_name])
         self._beside.put(rows)
 
     def _tally(self) -> None:
         """Count the entries that this task has added, and refuse more than may wait."""
-        queue, stamp = self._queue, self._beside.stamp
-        names = [self._names.bucket(bucket) for bucket in range(queue.buckets)]
+        queue, stamp, name = self._queue, self._beside.stamp, self._tally_name
+        if self._added > queue.max_entries:
+            raise errors.UsageError(
+                f"a task adds {self._added} entries to export queue {queue.id!r} at once, and max_entries is {queue.max_entries}\n"
+                "  Give the queue a larger max_entries, or make the batches smaller."
+            )
+        before = self._beside.value(name)
+        new = layout.Tally(queue.buckets, 0, stamp.generation)
+        tally = layout.Tally.of(before) if before else new
+        tally.check(queue.id, queue.store.address, queue.buckets)
+        added, done = tally.added + self._added, tally.done
+        if added - done > queue.max_entries:
+            done = self._done()
+        if added - done > queue.max_entries:
+            raise errors.FailedException(
+                f"export queue {queue.id!r} in {queue.store.address} is full: task {stamp.task} would have {added - done} entries there,"
+                f" and max_entries is {queue.max_entries}\n"
+                "  Start an exporter (`txtopo export`), or look why it stands still (`txtopo export show`)."
+            )
+        text = dataclasses.replace(tally, added=added, done=done).text()
+        self._beside.put({name: text})
+
+    def _done(self) -> int:
+        """How many of the entries that this task has added were told or skipped."""
+        names = [self._names.bucket(bucket) for bucket in range(self._queue.buckets)]
         states = map(layout.Bucket.of, filter(None, self._beside.read(names).values()))
-        done = sum(state.done.get(str(stamp.task), 0) for state in states)
-
-        def counted(before: str | None) -> str:
-            new = layout.Tally(queue.buckets, 0, stamp.generation)
-            tally = layout.Tally.of(before) if before else new
-            tally.check(queue.id, queue.store.address, queue.buckets)
-            added = tally.added + self._added
-            if self._added > queue.max_entries:
-                raise errors.UsageError(
-                    f"a task adds {self._added} entries to export queue {queue.id!r} at once, and max_entries is {queue.max_entries}\n"
-                    "  Give the queue a larger max_entries, or make the batches smaller."
-                )
-            if added - done > queue.max_entries:
-                raise errors.FailedException(
-                    f"export queue {queue.id!r} in {queue.store.address} is full: task {stamp.task} would have {added - done} entries there,"
-                    f" and max_entries is {queue.max_entries}\n"
-                    "  Start an exporter (`txtopo export`), or look why it stands still (`txtopo export show`)."
-                )
-            return dataclasses.replace(tally, added=added).text()
-
-        name = self._names.added(stamp.task)
-        self._beside.put({name: counted(self._beside.value(name))})
+        return sum(state.done.get(str(self._beside.stamp.task), 0) for state in states)
 
 
 @functools.lru_cache(maxsize=1 << 14, typed=True)

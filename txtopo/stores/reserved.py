@@ -49,17 +49,18 @@ class Reserved:
 
     def value(self, text: str) -> str | None:
         """The value that this task sees."""
-        self._load([text])
+        self.load([text])
         return self._steps.text_before(text)
 
     def put(self, new: Mapping[str, str]) -> None:
         """Set each key to its value. On replay the first application's value stays (R28)."""
-        self._load(list(new))
+        self.load(list(new))
         with self._steps.all_or_nothing():
             for text, value in new.items():
                 self._steps.put(text, value)
 
-    def _load(self, texts: Sequence[str]) -> None:
+    def load(self, texts: Sequence[str]) -> None:
+        """Read rows, before some of them are asked for or set."""
         steps = self._steps
         missing = [text for text in texts if text not in steps.rows]
         if missing:
