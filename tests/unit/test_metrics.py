@@ -143,6 +143,19 @@ def test_a_run_with_nothing_to_do_is_not_ready(
     assert ("source_lag",) not in shown
 
 
+def test_attempts_at_the_oldest_transaction_count_in_the_pause_before_a_replay(
+    tmp_path: Path,
+) -> None:
+    words = Words(tmp_path)
+    for n in range(6):
+        words.fail(1, n)
+    assert samples(words.live(active=()))["transaction_attempts",] == 6
+    words.commit(1, 6)
+    assert samples(words.live(active=()))["transaction_attempts",] == 6, "discarded attempts count"
+    words.commit(2, 6)
+    assert samples(words.live(active=()))["transaction_attempts",] == 0
+
+
 def test_series_do_not_grow_with_transactions(tmp_path: Path) -> None:
     words = Words(tmp_path)
     words.commit(1)

@@ -23,6 +23,7 @@ from txtopo.engine.observer import EndedAttempt
 from txtopo.engine.status import RunStatus
 from txtopo.engine.timelines import Timelines
 from txtopo.journal import fold, records
+from txtopo.topology import transaction
 
 NAME = "live.json"
 
@@ -95,10 +96,15 @@ class Live:
         self._components: dict[str, dict[str, float]] = {}
         self._user: dict[str, collections.Counter[str]] = {}
         self._stores: dict[str, str] = {}
+        self._tried: dict[int, int] = {}
+        """By open txid: how many attempts have ended."""
 
     def add(self, ended: EndedAttempt, at: str) -> None:
         """Count ``ended``, which ended at ``at``."""
+        txid = ended.attempt.txid
+        self._tried[txid] = transaction.try_of(ended.attempt) + 1
         if ended.outcome == "committed":
+            self._tried = {each: count for each, count in self._tried.items() if each > txid}
             self._last_commit_at = at
             self._latency.add(ended.latency_s)
             for status, length_s in ended.steps:
@@ -150,6 +156,7 @@ class Live:
                 {"txid": txid, "attempt": attempt_id, "steps": steps}
                 for txid, attempt_id, steps in self._timelines.so_far(now_s)
             ],
+            "tried": self._tried.get(moment.status.current, 0),
             "zookeeper": {"is_away": moment.is_away, "outages": moment.outages},
             "dropped": dropped,
             "totals": {

@@ -52,7 +52,7 @@ _LINES = (
     "gauge txtopo_transactions_in_flight status: transactions in flight, by the status of their attempt",
     "gauge txtopo_committed_txid: the last committed txid, or 0",
     "gauge txtopo_last_commit_timestamp_seconds: when this run last committed. Absent before its first commit",
-    "gauge txtopo_transaction_attempts: this run's attempts at the oldest open transaction. 0 between two attempts",
+    "gauge txtopo_transaction_attempts: this run's attempts at the oldest open transaction",
     "gauge txtopo_store_recorded_txid component,store: the last transaction in which the component committed to the store",
     "gauge txtopo_zookeeper_connected: 1 if ZooKeeper is connected, else 0",
     "counter txtopo_zookeeper_outages_total: how often the connection to ZooKeeper was lost",
@@ -174,12 +174,12 @@ def _phases(totals: Record) -> dict[str, Record]:
 
 
 def _tries(live: Record) -> int:
-    """How often this run has tried the oldest open transaction. 0 between two attempts."""
+    """How often this run has tried the oldest open transaction."""
     current = live["status"]["current"]
     ids = (each["attempt"] for each in live["active"] if each["txid"] == current)
     return max(
         (transaction.try_of(transaction.TransactionAttempt(current, id)) + 1 for id in ids),
-        default=0,
+        default=live.get("tried", 0),
     )
 
 
