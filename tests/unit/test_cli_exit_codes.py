@@ -4,6 +4,7 @@ comes with -v."""
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -171,6 +172,17 @@ def test_a_zookeeper_that_cannot_be_reached_is_found_out_before_spark_is_started
         == 5
     )
     assert "txtopo: error: no ZooKeeper answers at 127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_the_first_ctrl_c_ends_the_wait_for_a_zookeeper_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def never_answers(*arguments: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("the wait went on")
+
+    monkeypatch.setattr(main, "ZooKeeperStateStore", never_answers)
+    assert cli.main(["run", "words.py", "--zookeeper", "127.0.0.1:1"]) == 130
 
 
 def test_a_data_directory_in_use_is_refused_naming_the_process(

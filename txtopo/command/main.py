@@ -157,6 +157,9 @@ def run(
     lines = log_lines.JsonLines(sys.stderr) if conf.log_format == "json" else None
     shown = progress.ProgressLine(sys.stderr if lines is None else cast(TextIO, lines))
     try:
+        # Before the signals are counted, so that the first signal ends the wait.
+        with _logs_shown(shown, conf.log_level if lines else None):
+            _require_zookeeper(conf)
         with (
             _logs_shown(shown, conf.log_level if lines else None),
             page_commands.of_run(parsed, conf, topology.id, shown.say),
@@ -238,14 +241,9 @@ class _Waiting:
             raise signals.InterruptedBySignalError(self._stop.signum)
 
 
-def _submit(
-    topology: TopologyGraph,
-    conf: config.Config,
-    parsed: argparse.Namespace,
-    waiting: Callable[[errors.HeldError], None],
-) -> cluster.Submission:
+def _require_zookeeper(conf: config.Config) -> None:
+    """Notice an unreachable ZooKeeper now, before Spark is started for nothing."""
     if conf.zookeeper is not None:
-        # An unreachable ZooKeeper is noticed now, before Spark is started for nothing.
         ZooKeeperStateStore(
             conf.zookeeper,
             conf.zookeeper_root,
@@ -253,6 +251,14 @@ def _submit(
             conf.zookeeper_session_timeout_s,
             credentials.of(conf),
         ).close()
+
+
+def _submit(
+    topology: TopologyGraph,
+    conf: config.Config,
+    parsed: argparse.Namespace,
+    waiting: Callable[[errors.HeldError], None],
+) -> cluster.Submission:
     return cluster.Submission(
         parsed.name or topology.id,
         conf,
