@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 import pytest
 
 from tests import local_engine
@@ -20,14 +21,18 @@ from tests.servers.clusters import Journal
 from tests.topologies.spouts import Keep, Pass, Ranges, keeping_topology
 from tests.topologies.step_spouts import SPOUTS, Source
 from txtopo import (
+    BaseBasicBolt,
+    BasicOutputCollector,
     Count,
     Fields,
     StateMismatchError,
     TransactionalTopologyBuilder,
+    Tuple,
     UsageError,
     UserCodeError,
 )
 from txtopo.command import cli
+from txtopo.connectors.files import FileTransactionalSpout, ParquetTransactionalSpout
 from txtopo.connectors.sql import SqlSink
 from txtopo.errors import UnreadableStateError
 from txtopo.state import acceptance, administration, base
@@ -35,6 +40,7 @@ from txtopo.state.acceptance import Accepted
 from txtopo.state.components import Spout
 from txtopo.state.memory import MemoryStateStore
 from txtopo.stores import SqliteStore
+from txtopo.testing import MemoryTransactionalSpout
 from txtopo.topology.graph import SpoutKind
 
 pytestmark = pytest.mark.rule(35)
@@ -630,6 +636,44 @@ def test_another_spout_of_the_same_kind_and_id_goes_on(
     sources.run(before, 10)
     sources.run(now, 20)
     assert sources.numbers() == numbers(20, 1 if before == "plain" else 2)
+
+
+class Ignore(BaseBasicBolt):
+    def execute(self, tup: Tuple, collector: BasicOutputCollector) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        *(("memory", now) for now in ("lines", "growing", "followed", "parquet")),
+        *(("parquet", now) for now in ("lines", "growing", "followed")),
+        ("lines", "parquet"),
+    ],
+)
+def test_a_spout_over_files_refuses_positions_of_another_spout(
+    place: Place, before: str, now: str
+) -> None:
+    lines, parquet = place.directory / "a.txt", place.directory / "a.parquet"
+    lines.write_text("a\nb\n")
+    pyarrow.parquet.write_table(pyarrow.table({"line": ["a", "b"]}), parquet)
+    spouts: dict[str, Any] = {
+        "memory": MemoryTransactionalSpout({n: [("a",)] for n in range(3)}, Fields("line"), 1),
+        "lines": FileTransactionalSpout(lines),
+        "growing": FileTransactionalSpout(lines, growing=True),
+        "followed": FileTransactionalSpout(lines, follow=True),
+        "parquet": ParquetTransactionalSpout(parquet),
+    }
+
+    def run(name: str) -> int:
+        builder = TransactionalTopologyBuilder("words", "lines", spouts[name])
+        builder.set_bolt("ignore", Ignore()).shuffle_grouping("lines")
+        return run_to_idle(builder.build_topology(), place.state)
+
+    next_txid, stored = run(before), place.contents()
+    with pytest.raises(StateMismatchError, match="has a position from another spout than"):
+        run(now)
+    assert place.contents() == stored
+    assert run(before) == next_txid > 1
 
 
 @pytest.mark.parametrize("kind", ["plain", "storm", "opaque-planned"])

@@ -109,6 +109,7 @@ class FileTransactionalSpout(ranges.ByteRanges):
         self, conf: TopologyConf, context: CoordinatorContext
     ) -> spout.PartitionedSpoutCoordinator:
         if self.followed:
+            self.require_own_positions(context)
             return following.FollowingCoordinator(self.followed, self.bytes_per_batch, context)
         return super().get_coordinator(conf, context)
 

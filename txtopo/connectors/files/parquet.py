@@ -63,6 +63,7 @@ class ParquetTransactionalSpout(ranges.ListedFiles):
     """
 
     emits_columns = True
+    position_keys = frozenset({"end_row_group"})
 
     def __init__(
         self,

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import abc
 import os
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 import txtopo.errors
 from txtopo.connectors.files import blocks, following, records, remote, storage
@@ -37,6 +38,9 @@ PATHS_PER_BATCH = 1600
 class ListedFiles(spout.BasePartitionedTransactionalSpout):
     """A base of spouts over a list of files, which is dealt out to partitions. The list is frozen
     when the topology is built, unless it grows."""
+
+    position_keys: ClassVar[frozenset[str]]
+    """Keys that every batch's metadata has, and other spouts' metadata have not."""
 
     def __init__(
         self,
@@ -64,12 +68,29 @@ class ListedFiles(spout.BasePartitionedTransactionalSpout):
     def get_coordinator(
         self, conf: TopologyConf, context: CoordinatorContext
     ) -> spout.PartitionedSpoutCoordinator:
+        self.require_own_positions(context)
         if self.growing:
             return file_growing.GrowingCoordinator(self, context)
         coordinator: spout.PartitionedSpoutCoordinator = self.frozen_coordinator(
             self.groups(), context
         )
         return coordinator
+
+    def require_own_positions(self, context: CoordinatorContext) -> None:
+        """Refuse to go on from the positions of another spout.
+
+        :raises txtopo.errors.StateMismatchError: a position is from another spout.
+        """
+        for partition, metadata in (context.last_metadata or {}).items():
+            if metadata is not None and not (
+                isinstance(metadata, Mapping) and self.position_keys <= metadata.keys()
+            ):
+                id = shlex.quote(context.topology_id)
+                raise txtopo.errors.StateMismatchError(
+                    f"partition {partition} has a position from another spout than {type(self).__name__}: {metadata!r}\n"
+                    "  No transaction was begun. Run the topology with its former spout, or type\n"
+                    f"    `txtopo state reset {id}`: begin with the first batch. Then clear or adopt the stores"
+                )
 
     @abc.abstractmethod
     def frozen_coordinator(
@@ -101,6 +122,8 @@ class ListedFiles(spout.BasePartitionedTransactionalSpout):
 
 class ByteRanges(ListedFiles):
     """A base of spouts whose batches are byte ranges that begin and end between lines."""
+
+    position_keys = frozenset({"end", "sizes"})
 
     def __init__(
         self,
