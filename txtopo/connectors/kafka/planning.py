@@ -209,7 +209,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
             if "topic" not in metadata:
                 raise errors.StateMismatchError(
                     f"this spout's stored positions come from another source than Kafka topics: {metadata!r}\n"
-                    f"  Give the spout another id, or begin anew: {self._reset}."
+                    f"  Run the topology with its former spout, or begin anew: {self._reset}."
                 )
             self._indices[_place(metadata)] = index
         return {
