@@ -41,9 +41,9 @@ def _sink(stage: Stage) -> Measured:
     """Large transactions, into a directory."""
     contender = stage.start("file_writes:Writes")
     ratios, figures = [], []
-    for format, batches in (("json", 2), ("parquet", 5)):
+    for format, batches, rounds in (("json", 2, 7), ("parquet", 10, 25)):
         rates = _against_hand(
-            stage, contender, format, stage.pick(batches, 2), stage.pick(batches + 1, 1)
+            stage, contender, format, stage.pick(batches, 2), stage.pick(rounds, 1)
         )
         shown, target = _FORMATS[format]
         ratios.append(
@@ -70,7 +70,7 @@ def _sink(stage: Stage) -> Measured:
 def _objects(stage: Stage) -> Measured:
     """The same into an object store."""
     contender = stage.start("file_writes:Writes", on_s3=True)
-    rates = _against_hand(stage, contender, "parquet", stage.pick(5, 2), stage.pick(5, 1))
+    rates = _against_hand(stage, contender, "parquet", stage.pick(10, 2), stage.pick(15, 1))
     times = {by: [1 / rate for rate in each] for by, each in rates.items()}
     rows = stage.pick(ROWS, ROWS // 10)
     return Measured(

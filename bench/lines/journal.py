@@ -16,7 +16,7 @@ ON, OFF = "full", "off"
 
 
 def _rate(stage: Stage) -> Measured:
-    transactions, rounds = stage.pick(400, 60), stage.pick(7, 1)
+    transactions, rounds = stage.pick(600, 60), stage.pick(25, 1)
     runs = stage.start("txtopo_runs:Rate")
     blocks = {
         journal: partial(
@@ -39,6 +39,37 @@ def _rate(stage: Stage) -> Measured:
             for name, rate in rates.items()
         ),
         {"txtopo": f"GlobalCount, {ROWS} tuples, max_spout_pending {PENDING}, parallelism 1"},
+    )
+
+
+def _watched(stage: Stage) -> Measured:
+    transactions, rounds = stage.pick(600, 60), stage.pick(15, 1)
+    runs = stage.start("watched:Watched")
+    settings = {"watched": {"journal": ON, "log_format": "json"}, "off": {"journal": OFF}}
+    blocks = {
+        name: partial(
+            runs.block, transactions=transactions, rows_per_batch=ROWS, pending=PENDING, more=more
+        )
+        for name, more in settings.items()
+    }
+    rates = {
+        name: [transactions / seconds for seconds in values(samples, "seconds")]
+        for name, samples in interleaved(blocks, rounds, stage.pick(2, 1)).items()
+    }
+    return Measured(
+        (
+            ratio(
+                "transactions/s, watched : without a journal",
+                rates["watched"],
+                rates["off"],
+                "higher",
+                0.97,
+            ),
+        ),
+        settings={
+            "watched": "journal, logs in JSON, the page in Chromium on the same cores, metrics scraped every second",
+            "txtopo": f"GlobalCount, {ROWS} tuples, max_spout_pending {PENDING}, parallelism 1",
+        },
     )
 
 
@@ -94,5 +125,6 @@ def _reads(stage: Stage) -> Measured:
 LINES = (
     Line("journal.rate", "What does the journal cost small transactions?", _rate),
     Line("journal.tuples", "And large batches?", _tuples, in_quick=False),
+    Line("journal.watched", "And with metrics, logs and a browser?", _watched, in_quick=False),
     Line("journal.reads", "How long do questions to a journal take?", _reads),
 )
