@@ -59,6 +59,7 @@ class CannedRun:
             "started": liveness.process_identity(),
             "txtopo": "0.1.0",
             "python": "3.11.7",
+            "spark": "4.3.0",
             "master": "local[2]",
             "settings": {"max_spout_pending": 3, "message_timeout_s": 25.0},
             "tasks": {id: tasks for id, _, tasks, _ in PLAN},

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.servers.clusters import Journal, fast, run_to_idle
 from tests.topologies.spouts import Keep, Partitioned, Ranges, batches, keeping_topology
 from txtopo import (
@@ -27,6 +27,7 @@ from txtopo import (
 )
 from txtopo.command import cli
 from txtopo.engine import engine
+from txtopo.journal import live, recording
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout
 
@@ -261,6 +262,8 @@ def test_of_two_standbys_one_takes_over_and_the_other_can_be_stopped_while_waiti
     assert "'stood-by-for' is held by another coordinator: 'first'" in (
         waiting[0].status().last_error or ""
     )
+    journal = recording.place(Path(str(cluster._data_dir)), topology.id)
+    wait_until(lambda: (live.read(journal) or {}).get("standbys") == 3, "three standbys are shown")
     assert waiting.pop().stop(PATIENCE_S).state == "stopped"
     waiting.pop().kill()
     first.stop()

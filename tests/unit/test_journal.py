@@ -345,7 +345,7 @@ def test_no_line_shows_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (tmp_path / "password").write_text(SECRET)
     monkeypatch.setenv("TXTOPO_ZOOKEEPER_PASSWORD", SECRET)
     master = f"spark://name:{SECRET}@host:7077"
-    facts = records.facts(TopologyGraph("words", {}), "words", conf, master)
+    facts = records.facts(TopologyGraph("words", {}), "words", conf, master, "4.3.0")
     text = f"OperationalError: postgresql://name:{SECRET}@host/db, password={SECRET}"
     failure = Failure(
         "error", "count", 0, TransactionAttempt(1, 0), "commit", "execute", text, f"  {text}\n"
@@ -376,7 +376,7 @@ def test_a_runs_beginning_has_its_plan() -> None:
             "rest": Component("rest", "basic", 1, b"", {}),
         },
     )
-    assert records.facts(graph, "words", Config(), "local[2]")["plan"]["components"] == [
+    assert records.facts(graph, "words", Config(), "local[2]", "4.3.0")["plan"]["components"] == [
         {"id": "lines", "kind": "spout", "tasks": 2, "inputs": []},
         {
             "id": "count",

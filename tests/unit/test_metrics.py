@@ -116,7 +116,7 @@ def test_prometheus_reads_what_a_run_has_done(tmp_path: Path) -> None:
         ("zookeeper_outages_total",): 0,
         ("spout_ready",): 1,
         ("source_lag",): 42,
-        ("info", "1"): 1,
+        ("info", "1", "1a805c2a", "4.3.0", "0.1.0"): 1,
         ("user_total", "split", "late_rows"): 7,
         ("user_total", "count", "other"): 1,
     }

@@ -47,7 +47,8 @@ def head(epoch: int = 1, generation: str = "first", started: str = ELSEWHERE) ->
     """The record of a run's beginning."""
     facts = {"topology_id": "words", "host": "alpha", "pid": 7, "started": started}
     more = {"tasks": {"split": 2, "count": 2}, "plan": {"components": []}}
-    return records.run_began(facts | more, AT, generation, epoch, 1, False)
+    versions = {"txtopo": "0.1.0", "spark": "4.3.0"}
+    return records.run_began(facts | more | versions, AT, generation, epoch, 1, False)
 
 
 def ended(txid: int, n: int = 0, outcome: Any = "committed", **more: Any) -> EndedAttempt:
@@ -240,7 +241,7 @@ def test_a_real_engines_run_is_seen_with_its_commits_failures_and_end(tmp_path: 
     def look() -> live.Moment:
         return live.Moment(AT, board.snapshot(), machine.turned_at(), False, 0)
 
-    facts = records.facts(graph, "words", Config(), "local[2]")
+    facts = records.facts(graph, "words", Config(), "local[2]", "4.3.0")
     kept = recording.Recording("words", tmp_path, 1 << 20, "full", facts, look)
     run_to_idle(graph, MemoryStateStore(), machine, [board, kept], max_spout_pending=2)
     observer.tell([board, kept], lambda each: each.ended(None))  # as TopologyRun does

@@ -11,6 +11,7 @@ import bisect
 import collections
 import contextlib
 import dataclasses
+import hashlib
 import itertools
 import os
 import re
@@ -54,6 +55,8 @@ class Moment:
     """ZooKeeper is not connected."""
     outages: int
     """How often ZooKeeper's connection was lost."""
+    standbys: int = 0
+    """How many runs wait for the topology."""
 
 
 class _Histogram:
@@ -84,6 +87,9 @@ class Live:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path, self._head, self._look = path / NAME, head, look
+        names = ("generation", "epoch", "topology_id", "host", "pid", "started", "txtopo", "spark")
+        plan = hashlib.sha256(records.encode({"plan": head.get("plan")})).hexdigest()
+        self._run = {name: head.get(name) for name in names} | {"plan": plan[:8]}
         self._is_full, self._clock = fullness == "full", clock
         self._timelines = Timelines()
         self._next_at, self._beat_at = clock(), clock()
@@ -146,9 +152,8 @@ class Live:
             self._replace(records.encode(self._data(moment, dropped, now_s)))
 
     def _data(self, moment: Moment, dropped: int, now_s: float) -> records.Record:
-        run = ("generation", "epoch", "topology_id", "host", "pid", "started")
         return {
-            **{name: self._head[name] for name in run},
+            **self._run,
             "at": records.time_of(moment.at),
             "turned_at": records.time_of(moment.turned_at),
             "status": self._status(moment.status),
@@ -158,6 +163,7 @@ class Live:
             ],
             "tried": self._tried.get(moment.status.current, 0),
             "zookeeper": {"is_away": moment.is_away, "outages": moment.outages},
+            "standbys": moment.standbys,
             "dropped": dropped,
             "totals": {
                 **{

@@ -70,7 +70,7 @@ def decode(line: bytes) -> Record:
     return record
 
 
-def facts(graph: TopologyGraph, name: str, conf: config.Config, master: str) -> Record:
+def facts(graph: TopologyGraph, name: str, conf: config.Config, master: str, spark: str) -> Record:
     """The facts about a run that are known before it begins. Your own settings are left out: bolts
     may keep secrets there under any name."""
     settings = conf.model_dump(mode="json", exclude_unset=True, exclude={"user"})
@@ -82,6 +82,7 @@ def facts(graph: TopologyGraph, name: str, conf: config.Config, master: str) -> 
         "started": liveness.process_identity(),
         "txtopo": VERSION,
         "python": platform.python_version(),
+        "spark": spark,
         "master": redaction.redacted(master),
         "settings": redaction.redacted(settings),
         "tasks": graph.task_counts,

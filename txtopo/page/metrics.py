@@ -27,6 +27,8 @@ PHASES = {
 }
 """The label ``phase`` for each status of an attempt in flight."""
 
+_INFO = ("txtopo", "spark", "epoch", "plan")
+
 Samples = Iterable[tuple[Sequence[str], Any]]
 """Values of labels, and the value: a number, or a histogram as in ``live.json``."""
 
@@ -58,7 +60,7 @@ _LINES = (
     "counter txtopo_zookeeper_outages_total: how often the connection to ZooKeeper was lost",
     "gauge txtopo_spout_ready: 1 if transactions are in flight or may begin. 0 if the run is idle, paused or about to end",
     "gauge txtopo_source_lag: how much input is not committed, in the spout's unit. Absent if the spout does not tell",
-    "gauge txtopo_info epoch: 1 while the run is alive. epoch: counts the topology's runs",
+    "gauge txtopo_info version,spark,epoch,plan: 1 while the run is alive. epoch counts the runs, plan changes with the components",
     "counter txtopo_user_total component,name: counts by context.count in committed attempts",
 )
 
@@ -148,7 +150,7 @@ def _samples(live: Record) -> dict[str, Samples]:
             (name.split("/", 1), int(attempt.partition(":")[0]))
             for name, attempt in totals["stores"].items()
         ],
-        "info": [((str(live["epoch"]),), 1)],
+        "info": [([str(live.get(name)) for name in _INFO], 1)],
         "user_total": [
             ((id, name), n) for id, sums in totals["user"].items() for name, n in sums.items()
         ],

@@ -19,6 +19,8 @@ class Requests(Observer):
         self._store, self._paths = store, layout.Layout(topology_id)
         self._is_paused = self._is_quiet = self._drains = False
         self._unreadable = ""
+        self.standbys = 0
+        """How many runs wait for the topology."""
 
     def paused(self) -> None:
         self._is_quiet = True
@@ -32,6 +34,7 @@ class Requests(Observer):
             record = requested.read(self._store, self._paths)
             self._obey(record, engine, epoch)
             self._answer(record, epoch)
+            self.standbys = len(self._store.children(self._paths.standbys))
         except (errors.UnreadableStateError, errors.FencedError) as error:
             if str(error) != self._unreadable:
                 LOGGER.warning("requests to topology %r: %s", self._paths.topology_id, error)

@@ -110,9 +110,12 @@ class TopologyRun:
 
             def look() -> Moment:
                 store, turned_at = self._store, self._machine.turned_at()
-                return Moment(time.time(), self.status(), turned_at, store.is_away, store.outages)
+                standbys = self._requests.standbys
+                return Moment(
+                    time.time(), self.status(), turned_at, store.is_away, store.outages, standbys
+                )
 
-            facts = records.facts(graph, name, conf, str(context.master))
+            facts = records.facts(graph, name, conf, str(context.master), str(context.version))
             self._recording = Recording(
                 graph.id, Path(data_dir), conf.journal_bytes_max, conf.journal, facts, look
             )
