@@ -22,6 +22,8 @@ from txtopo.exports.exporting import Exporting
 from txtopo.stores import SqliteStore, VisibleTxid
 
 KEYS = 1_000
+AMOUNTS = 100
+"""Keys grow by different amounts, so that stores have different values to write."""
 OWN = "txtopo_sequence bigint NOT NULL, txtopo_generation text NOT NULL, txtopo_deleted boolean NOT NULL"
 UPSERT = (
     "INSERT INTO {table} VALUES (%s, %s, %s, 'g', false) ON CONFLICT (key) DO UPDATE SET value = excluded.value,"
@@ -53,7 +55,8 @@ class Adds:
         finally:
             for resource in resources.values():
                 resource.close()
-        if set(dict(store.items()).values()) != {batches + 2}:
+        right = {(batches + 2) * amount for amount in range(1, AMOUNTS + 1)}
+        if set(dict(store.items()).values()) != right:
             raise WrongResultError(f"{self._backend.name}: not what a plain loop counts")
         return {"seconds": seconds, "seconds_per_transaction": seconds / batches}
 
@@ -170,7 +173,8 @@ def _commit(
 ) -> None:
     context = bare_loop.context("committer", "commit", resources)
     with store.transaction(context, TransactionAttempt(txid, 0)) as transaction:
-        updates = transaction.update_many(dict.fromkeys(_keys(keys), 1), _added)
+        changes = {key: 1 + number % AMOUNTS for number, key in enumerate(_keys(keys))}
+        updates = transaction.update_many(changes, _added)
         if queue is not None:
             for key, update in updates.items():
                 queue.add(transaction, key, update.curr)
