@@ -96,6 +96,14 @@ def test_all_that_a_child_said_has_been_passed_on_when_it_has_ended() -> None:
     assert done.stderr == "no memory\n" * 50_000
 
 
+def test_what_a_muted_child_says_is_dropped() -> None:
+    done = run(
+        "output.is_muted = True\nchild.stdin.close()\nchild.wait()\noutput.finish()",
+        "import sys; sys.stdin.read(); sys.stderr.write('a task was rejected')",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_output_of_a_killed_process_child_reaches_no_terminal() -> None:
     """The child ends with its standard input, as Spark's JVM does, and complains before that."""
     done = run("os.kill(os.getpid(), signal.SIGKILL)", COMPLAINING)

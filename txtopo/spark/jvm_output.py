@@ -7,7 +7,8 @@ reach a terminal on which the next command is being typed.
 Runs on: driver, and where ``txtopo submit`` is typed. Each pipe has its own thread.
 
 Invariants: every byte outside ``UNWANTED`` lines is passed on, in order, without waiting for the
-line's end. The JVM never waits for a reader: this process reads until the JVM has closed its end.
+line's end, unless :attr:`PassedOn.is_muted`. The JVM never waits for a reader: this process reads
+until the JVM has closed its end.
 """
 
 from __future__ import annotations
@@ -72,6 +73,9 @@ class PassedOn:
     ends.
     """
 
+    is_muted = False
+    """Whether output is dropped: while Spark stops, it complains about each task in flight."""
+
     def __init__(self) -> None:
         # The present standard error, as a child would have inherited it: the program may replace
         # standard error later. Another file may have number 2 if standard error was closed before
@@ -83,7 +87,7 @@ class PassedOn:
         for file in (shown, reads):
             directory.keep_from_forks(file)
         self._reader = threading.Thread(
-            target=_pass_on, args=(reads, shown), name="txtopo-jvm-output", daemon=True
+            target=self._pass_on, args=(reads, shown), name="txtopo-jvm-output", daemon=True
         )
         self._reader.start()
 
@@ -100,16 +104,17 @@ class PassedOn:
         """Once the process has ended: wait until its last line is passed on."""
         self._reader.join(_FINISH_S)
 
-
-def _pass_on(reads: io.FileIO, shown: io.FileIO) -> None:
-    lines = LineFilter()
-    try:
-        while chunk := reads.read(_CHUNK_BYTES):
-            _write(shown, lines.passed(chunk))
-        _write(shown, lines.rest())
-    finally:
-        reads.close()
-        shown.close()
+    def _pass_on(self, reads: io.FileIO, shown: io.FileIO) -> None:
+        lines = LineFilter()
+        try:
+            while chunk := reads.read(_CHUNK_BYTES):
+                passed = lines.passed(chunk)
+                if not self.is_muted:
+                    _write(shown, passed)
+            _write(shown, lines.rest())
+        finally:
+            reads.close()
+            shown.close()
 
 
 def _write(shown: io.FileIO, data: bytes) -> None:
