@@ -102,7 +102,7 @@ def _waiting(stage: Stage) -> Measured:
     }
     times = {
         shown: values(samples, "seconds_per_entry")
-        for shown, samples in interleaved(blocks, stage.pick(3, 1), warm_up=0).items()
+        for shown, samples in interleaved(blocks, stage.pick(5, 1), warm_up=0).items()
     }
     few, many = times
     return Measured(
