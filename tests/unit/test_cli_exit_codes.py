@@ -174,15 +174,20 @@ def test_a_zookeeper_that_cannot_be_reached_is_found_out_before_spark_is_started
     assert "txtopo: error: no ZooKeeper answers at 127.0.0.1:1" in capsys.readouterr().err
 
 
-def test_the_first_ctrl_c_ends_the_wait_for_a_zookeeper_that_does_not_answer(
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_first_signal_ends_the_wait_for_a_zookeeper_that_does_not_answer(
     monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    signum: signal.Signals,
+    code: int,
 ) -> None:
     def never_answers(*arguments: object) -> None:
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signum)
         raise AssertionError("the wait went on")
 
     monkeypatch.setattr(main, "ZooKeeperStateStore", never_answers)
-    assert cli.main(["run", "words.py", "--zookeeper", "127.0.0.1:1"]) == 130
+    assert cli.main(["run", "words.py", "--zookeeper", "127.0.0.1:1"]) == code
+    assert "interrupted before the run began" in capsys.readouterr().err
 
 
 def test_a_data_directory_in_use_is_refused_naming_the_process(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import patience
 from tests.local_engine import run_to_idle
 from tests.unit.test_journal import AT, attempt, write
 from txtopo import (
@@ -32,7 +35,7 @@ from txtopo.engine import observer
 from txtopo.engine.attempts import AttemptFailedError
 from txtopo.engine.observer import EndedAttempt
 from txtopo.engine.status import RunStatus, StatusBoard
-from txtopo.journal import live, recording, records, watch, writer
+from txtopo.journal import fold, live, reader, recording, records, watch, writer
 from txtopo.journal.records import Record
 from txtopo.spark.machine import Machine
 from txtopo.state import liveness
@@ -116,6 +119,8 @@ class Run:
 def test_the_file_says_what_is_in_flight_and_for_how_long(tmp_path: Path) -> None:
     for epoch in (0, 1):  # left by runs that were killed
         (tmp_path / f"{live.NAME}.{epoch}").write_bytes(b"x" * 99_999)
+    copy = tmp_path / f"{live.NAME}.2026-11-28"
+    copy.touch()
     run = Run(tmp_path)
     run.write(active=((5, 2, "processing"),))
     run.write(2.0, active=((5, 2, "processed"), (6, 0, "processing")))
@@ -125,7 +130,7 @@ def test_the_file_says_what_is_in_flight_and_for_how_long(tmp_path: Path) -> Non
         {"txid": 6, "attempt": 0, "steps": {"processing": 0.5}},
     ]
     assert (written["v"], written["topology_id"], written["epoch"]) == (1, "words", 1)
-    assert os.listdir(tmp_path) == [live.NAME]
+    assert sorted(os.listdir(tmp_path)) == [live.NAME, copy.name]
     assert (tmp_path / live.NAME).stat().st_mode & 0o777 == 0o600
 
 
@@ -432,12 +437,22 @@ def test_a_run_on_another_machine_is_alive_while_its_live_file_is_new(tmp_path: 
     assert watched.refresh()["run"]["is_alive"] is False
 
 
-def test_a_live_file_that_cannot_be_written_ends_the_journal_with_one_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_live_file_that_cannot_be_written_costs_no_record(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = Run(tmp_path)
+    monkeypatch.setattr(writer, "AGAIN_S", 2 * patience.PATIENCE_S)
+    run, refused = Run(tmp_path), threading.Event()
+
+    def refuse(dropped: int, is_last: bool) -> None:
+        refused.set()
+        run.live.write(dropped, is_last)
+
     (tmp_path / live.NAME).mkdir()
-    between = writer.Writer("words", tmp_path, 1 << 20, head(), run.live.write)
-    between.close()
+    written = writer.Writer("words", tmp_path, 1 << 20, head(), refuse)
+    assert refused.wait(patience.PATIENCE_S)
+    written.put(functools.partial(attempt, 1))
+    journal = reader.Reader(tmp_path)
+    patience.wait_until(lambda: bool(fold.fold(journal.about([1])).transactions), "the record")
+    written.close()
     (warning,) = caplog.messages
-    assert "keeps no journal now, but the run goes on" in warning
+    assert "cannot write all of its journal now, but the run goes on" in warning

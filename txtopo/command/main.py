@@ -157,9 +157,6 @@ def run(
     lines = log_lines.JsonLines(sys.stderr) if conf.log_format == "json" else None
     shown = progress.ProgressLine(sys.stderr if lines is None else cast(TextIO, lines))
     try:
-        # Before the signals are counted, so that the first signal ends the wait.
-        with _logs_shown(shown, conf.log_level if lines else None):
-            _require_zookeeper(conf)
         with (
             _logs_shown(shown, conf.log_level if lines else None),
             page_commands.of_run(parsed, conf, topology.id, shown.say),
@@ -169,9 +166,12 @@ def run(
                 )
             ) as stop,
         ):
-            if "PYSPARK_GATEWAY_PORT" not in os.environ:
-                shown.say(cluster.STARTING)
             try:
+                stop.is_harmless = True
+                _require_zookeeper(conf)
+                stop.is_harmless = False
+                if "PYSPARK_GATEWAY_PORT" not in os.environ:
+                    shown.say(cluster.STARTING)
                 submission = _submit(topology, conf, parsed, _Waiting(shown, stop))
             except KeyboardInterrupt as interruption:
                 shown.say("interrupted before the run began")

@@ -6,8 +6,8 @@ looks at the count.
 
 Runs on: driver, main thread. In another thread Python allows no handlers, and nothing is changed.
 
-Invariants: the handlers found on entry are in place again on exit. The first signal raises nothing.
-Nor does the second signal, once a run is watched.
+Invariants: the handlers found on entry are in place again on exit. The first signal raises nothing,
+unless :attr:`StopSignals.is_harmless`. Nor does the second signal, once a run is watched.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ class StopSignals:
         self._early = early
         self._found: dict[int, Any] = {}
         self._watching = False
+        self.is_harmless = False
+        """Whether nothing has been started yet, so that the first signal interrupts."""
         self._count = 0
         self.signum = int(signal.SIGINT)
         """The signal that came last."""
@@ -80,7 +82,8 @@ class StopSignals:
     def _received(self, signum: int, frame: FrameType | None) -> None:
         self.signum = signum
         self._count += 1
-        if self._count > _FORCE or (self._count == _FORCE and not self._watching):
+        is_second = self._count == _FORCE and not self._watching
+        if self.is_harmless or self._count > _FORCE or is_second:
             raise InterruptedBySignalError(signum)
         if not self._watching:
             self._early()

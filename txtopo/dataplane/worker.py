@@ -82,6 +82,7 @@ class WorkerRun:
         }
 
     def plan(self, task_counts: Mapping[str, int], cores: int | None = None) -> Plan:
+        """The plan under ``task_counts`` for ``cores``, or for the run's cores."""
         return self._plans.under(task_counts, cores or self.run.cores)
 
     def only_streams(self, component: str) -> dict[str, str]:

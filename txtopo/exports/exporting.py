@@ -294,7 +294,7 @@ class Exporting:
             (reading.at, self._names.entries_from(held.number, int(visible) + 1))
             for held, reading in zip(wanted, readings, strict=True)
         ]
-        # A part for each held bucket, read or not: so no more rows are ever in memory.
+        # A part for each held bucket, read or not: so no more of their rows are ever in memory.
         most = max(PAGE_ROWS // max(len(self._leases.held), 1), 1)
         pages = self._rows.read_ranges(ranges, most) if ranges else []
         recorded = visibles.recorded(visible.stores, self._queue.store.name)

@@ -140,8 +140,10 @@ class Live:
             return
         self._next_at = now_s + PAUSE_S
         if self._written is None:
-            for left in self._path.parent.glob(f"{NAME}.[0-9]*"):  # by killed runs
-                left.unlink(missing_ok=True)
+            for left in self._path.parent.glob(f"{NAME}.*"):  # by killed runs
+                if left.suffix[1:].isdecimal():
+                    with contextlib.suppress(OSError):
+                        left.unlink()
         moment = self._look()
         self._timelines.note(moment.status.active, now_s)
         # Figures that change although nothing has happened.

@@ -27,7 +27,7 @@ FORMAT = 1
 TEXT_MAX = 4096
 """Longest error or traceback in a record, in characters."""
 
-_SECRET_MAX = 512
+_SECRET_MAX = 16 * 1024
 
 Fullness = Literal["full", "lean"]
 """full: everything · lean: no metadata, and no text that user code makes."""
@@ -175,7 +175,7 @@ def shown(text: str) -> str:
         if len(first) <= TEXT_MAX:
             return first
     else:  # A secret at a cut is whole when it is looked for, or is left out.
-        first = _clean(text[: half + _SECRET_MAX])
+        first = _clean(text[: half + _SECRET_MAX])[:-_SECRET_MAX]
         last = _clean(text[-half - _SECRET_MAX :])[_SECRET_MAX:]
     return f"{first[: half - 3]} … {last[-half:]}"
 

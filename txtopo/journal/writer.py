@@ -13,6 +13,7 @@ survives the process.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 from collections import deque
@@ -64,12 +65,13 @@ class Writer:
         self._bytes_max = bytes_max
         self._waiting: deque[Callable[[], records.Record]] = deque()
         self._refused = self._lost = self._in_hand = self._told = 0
-        self._is_away = False
+        self._reasons: set[str] = set()
+        """Errors that were told."""
         self._continued: records.Record = {}
         self._wake, self._closing = threading.Event(), threading.Event()
         self._has_ended = False
         self._file: int | None = None
-        self._size = 0
+        self._segment, self._size, self._head_size = path, 0, 0
         self._thread = threading.Thread(
             target=self._run, name=f"txtopo-journal-{topology_id}", daemon=True
         )
@@ -109,16 +111,10 @@ class Writer:
                 # In this order: a call of close() during the pause wakes the thread once more.
                 self._wake.clear()
                 is_last = self._closing.wait(PAUSE_S)
-                try:
-                    if self._file is None:
-                        self._open()
-                    self._write_waiting()
-                    self._between(self._dropped, is_last)
-                    self._is_away = False
-                except OSError as error:
-                    self._leave(error)
-                    if not is_last:
-                        self._closing.wait(AGAIN_S)
+                is_written = self._tried(self._write_waiting)
+                self._tried(functools.partial(self._between, self._dropped, is_last))
+                if not is_written and not is_last:
+                    self._closing.wait(AGAIN_S)
         except BaseException as error:
             self._lose(error)
         finally:
@@ -128,18 +124,24 @@ class Writer:
     def _dropped(self) -> int:
         return self._refused + self._lost
 
-    def _leave(self, error: OSError) -> None:
-        """Count what ``error`` has lost, and tell of the first of several errors."""
-        self._lost, self._in_hand = self._lost + self._in_hand, 0
-        if not self._is_away:
-            self._is_away = True
-            LOGGER.warning(
-                "topology %r keeps no journal now, but the run goes on: %s: %s\n"
-                "  Make room there, and the journal goes on, too. journal=off does without.",
-                self._topology_id,
-                self._path,
-                error.strerror or error,
-            )
+    def _tried(self, write: Callable[[], None]) -> bool:
+        """Whether the disk has let us ``write``. Each kind of error is told once."""
+        try:
+            write()
+        except OSError as error:
+            self._lost, self._in_hand = self._lost + self._in_hand, 0
+            reason = error.strerror or str(error)
+            if reason not in self._reasons:
+                self._reasons.add(reason)
+                LOGGER.warning(
+                    "topology %r cannot write all of its journal now, but the run goes on: %s: %s\n"
+                    "  Make room there, and the journal goes on. Or choose another directory with data_dir; journal=off does without.",
+                    self._topology_id,
+                    self._path,
+                    reason,
+                )
+            return False
+        return True
 
     def _lose(self, error: BaseException) -> None:
         """End the journal because of ``error``."""
@@ -155,6 +157,8 @@ class Writer:
             )
 
     def _write_waiting(self) -> None:
+        if self._file is None:
+            self._open()
         lines: list[bytes] = []
         size = 0
         for _ in range(len(self._waiting)):
@@ -174,15 +178,20 @@ class Writer:
         self._in_hand, self._told = 0, dropped
 
     def _write(self, lines: list[bytes]) -> None:
-        data = memoryview(b"".join(lines))
+        data, begin = b"".join(lines), self._size
+        rest = memoryview(data)
         try:
-            while data:
+            while rest:
                 assert self._file is not None
-                written = os.write(self._file, data)
+                written = os.write(self._file, rest)
                 self._size += written
-                data = data[written:]
+                rest = rest[written:]
         except OSError:
             self._close_file()  # a line may be cut off in the middle
+            whole = data.count(b"\n", 0, len(data) - len(rest))
+            self._in_hand = max(self._in_hand - whole, 0)
+            if not whole and begin <= self._head_size:  # else each try would leave a segment
+                self._segment.unlink(missing_ok=True)
             raise
 
     def _close_file(self) -> None:
@@ -208,20 +217,17 @@ class Writer:
         number = int(paths[-1].name.removesuffix(SUFFIX)) if paths else 0
         for _ in range(_OPEN_TRIES_MAX):
             number += 1
-            segment = self._path / f"{number:010d}{SUFFIX}"
+            self._segment = self._path / f"{number:010d}{SUFFIX}"
             with contextlib.suppress(FileExistsError):  # another coordinator writes here
                 self._file = os.open(
-                    segment,
+                    self._segment,
                     os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC,
                     0o600,
                 )
                 break
-        self._size = 0
-        try:
-            self._write([records.encode(self._head | self._continued)])
-        except OSError:
-            segment.unlink(missing_ok=True)
-            raise
+        self._size = self._head_size = 0
+        self._write([records.encode(self._head | self._continued)])
+        self._head_size = self._size
         self._continued = {"continued": True}
 
 
@@ -251,4 +257,5 @@ def segments(path: Path) -> list[Path]:
     except FileNotFoundError:
         return []
     numbers = [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
-    return [path / f"{each}{SUFFIX}" for each in sorted(filter(str.isdecimal, numbers))]
+    numbers = [each for each in numbers if each.isdecimal() and len(each) == 10]
+    return [path / f"{each}{SUFFIX}" for each in sorted(numbers)]

@@ -31,10 +31,10 @@ class Requests(Observer):
     def look(self, engine: Engine, epoch: int) -> None:
         """Do what is asked now."""
         try:
+            self.standbys = len(self._store.children(self._paths.standbys))
             record = requested.read(self._store, self._paths)
             self._obey(record, engine, epoch)
             self._answer(record, epoch)
-            self.standbys = len(self._store.children(self._paths.standbys))
         except (errors.UnreadableStateError, errors.FencedError) as error:
             if str(error) != self._unreadable:
                 LOGGER.warning("requests to topology %r: %s", self._paths.topology_id, error)

@@ -44,6 +44,7 @@ class Positions:
             self._shards[int(name)] = _decode(shard_path, int(name), node.data)
 
     def all(self) -> dict[int, Any]:
+        """Metadata by partition, ascending."""
         encoded = {
             partition: data for shard in self._shards.values() for partition, data in shard.items()
         }

@@ -238,6 +238,7 @@ class Steps:
             raise
 
     def check_has_previous(self) -> None:
+        """Refuse an update in a plain store."""
         if self.kind == "plain":
             raise errors.UsageError(
                 f"store {self._address} is plain: it keeps no value before the transaction, so a replay would apply an update twice\n"

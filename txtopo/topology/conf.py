@@ -26,9 +26,11 @@ class Counterpart:
     per_unit: int = 1
 
     def to_ours(self, value: Any) -> Any:
+        """Storm's ``value`` in our unit."""
         return value / self.per_unit if self.per_unit != 1 and _is_number(value) else value
 
     def to_storms(self, value: Any) -> Any:
+        """Our ``value`` in Storm's unit."""
         return round(value * self.per_unit) if self.per_unit != 1 and _is_number(value) else value
 
 

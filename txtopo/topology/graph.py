@@ -107,6 +107,7 @@ class TopologyGraph:
 
     @property
     def task_counts(self) -> dict[str, int]:
+        """Task counts by component id."""
         return {component.id: component.parallelism for component in self.components.values()}
 
     def receivers(self, component: str, stream: str) -> list[tuple[Component, Grouping]]:

@@ -82,6 +82,7 @@ class Decision:
 
     @property
     def position(self) -> tuple[int, int]:
+        """Transaction and attempt."""
         return self.txid, self.attempt
 
 

@@ -87,7 +87,7 @@ class ListedFiles(spout.BasePartitionedTransactionalSpout):
             ):
                 id = shlex.quote(context.topology_id)
                 raise txtopo.errors.StateMismatchError(
-                    f"partition {partition} has a position from another spout than {type(self).__name__}: {metadata!r}\n"
+                    f"partition {partition} has a position from another spout than {type(self).__name__}: {metadata!r:.200}\n"
                     "  No transaction was begun. Run the topology with its former spout, or type\n"
                     f"    `txtopo state reset {id}`: begin with the first batch. Then clear or adopt the stores"
                 )

@@ -104,6 +104,7 @@ class Target:
         )
 
     def given_to(self, sort: Callable[[str], str]) -> str:
+        """The statement, with each ``:name`` as ``sort(name)``."""
         return parameters.replaced(self.statement or "", self.dialect, sort)
 
 

@@ -56,6 +56,7 @@ class Reader:
         return str(form.decode())
 
     def row(self, text: str) -> stamps.Row | None:
+        """The committed row with key ``text``."""
         kept = self._link.ask("HGET", self._names.rows, text) if self.exists else None
         return None if kept is None else layout.row_of(text, kept.decode())
 

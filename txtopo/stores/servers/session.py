@@ -393,6 +393,7 @@ class Reader:
         """The stored form."""
 
     def row(self, text: str) -> stamps.Row | None:
+        """The committed row with key ``text``."""
         columns = self._run(
             sa.select(*self._tables.columns).where(self._tables.values.c.key == text)
         ).first()
