@@ -46,6 +46,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> LocalCluster:
     monkeypatch.setattr(pyspark.SparkContext, "_gateway", Untouchable())
     monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", context)
     monkeypatch.setattr(session, "_ours", ({}, context))
+    monkeypatch.setattr(session, "_jvm", None)
     cluster: Any = object.__new__(LocalCluster)
     cluster.runs, cluster.context, cluster._embedded, cluster._pid = (
         {},

@@ -115,8 +115,8 @@ _EXECUTORS_SETTLED_S = 1.0
 """After so long without a new executor, the present executors are taken to be all."""
 
 _ours: tuple[dict[str, str], Any] | None = None
-_output: jvm_output.PassedOn | None = None
-"""Of the JVM that was started here."""
+_jvm: tuple[jvm_output.PassedOn, Any] | None = None
+"""The output of the JVM that was started here, and its process."""
 
 
 def local_cores(master: str) -> int | None:
@@ -216,8 +216,8 @@ def spark_context(master: str, extra: Mapping[str, str] | None = None) -> Any:
     for text in replaced(spark_settings.all_before_start(os.environ)):
         warnings.warn(text, stacklevel=2)
     logged.LOGGER.info("starting Spark with master %s", master)
-    if _output is not None:
-        _output.is_muted = False
+    if _jvm is not None:
+        _jvm[0].is_muted = False
     conf = pyspark.SparkConf().setAppName("txtopo").setAll(list(settings.items()))
     try:
         with warnings.catch_warnings(), half_started.ended_if_interrupted():
@@ -241,10 +241,11 @@ def _gateway(conf: pyspark.SparkConf) -> Any | None:
     if pyspark.SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return None
     os.environ.setdefault(LAUNCHER_OPTIONS, QUICK_LAUNCHER)
-    global _output
-    output = _output = jvm_output.PassedOn()
+    global _jvm
+    output = jvm_output.PassedOn()
     with output as stderr:
         gateway = java_gateway.launch_gateway(conf, {"stderr": stderr})
+    _jvm = output, gateway.proc
 
     def finish() -> None:
         # A dead JVM's last lines are passed on before this program ends.
@@ -271,10 +272,10 @@ def stop_ours() -> None:
         _, context = _ours
         _ours = None
         if pyspark.SparkContext._active_spark_context is context:
-            gateway = pyspark.SparkContext._gateway
-            if _output is not None and gateway is not None:
+            if _jvm is not None:
                 # A JVM that has died says why.
-                _output.is_muted = gateway.proc.poll() is None
+                output, process = _jvm
+                output.is_muted = process.poll() is None
             with contextlib.suppress(
                 ConnectionError, Py4JNetworkError
             ):  # the JVM may have ended before
