@@ -130,8 +130,8 @@ def test_a_journal_goes_on_when_the_full_disk_has_room_again(
     def refuse_thrice(*arguments: Any) -> Any:
         number = next(numbers)
         if first <= number < first + 3:
-            if call == "write" and number == 1 and len(arguments[1]) > 2000:
-                return answer(arguments[0], arguments[1][:2000])  # a part, and no more
+            if call == "write" and number == 1:
+                return answer(arguments[0], arguments[1][:1500])  # one line, part of another
             return full()
         if number >= first + 3:
             has_room.set()
@@ -141,7 +141,7 @@ def test_a_journal_goes_on_when_the_full_disk_has_room_again(
     with caplog.at_level(logging.WARNING, "txtopo"):
         journal = writer.Writer("words", tmp_path, MIB, head())
         for txid in range(1, 5):
-            journal.put(functools.partial(attempt, txid))
+            journal.put(functools.partial(attempt, txid, metadata="x" * 1000))
         assert has_room.wait(patience.PATIENCE_S)
         journal.put(functools.partial(attempt, 5))
         journal.close()
