@@ -102,6 +102,8 @@ def test_prometheus_reads_what_a_run_has_done(tmp_path: Path) -> None:
         ("phase_duration_seconds_count", "process"): 2,
         ("phase_duration_seconds_count", "wait"): 4,
         ("phase_duration_seconds_bucket", "0.025", "wait"): 4,
+        ("zookeeper_write_duration_seconds_count",): 4,
+        ("zookeeper_write_duration_seconds_bucket", "+Inf"): 4,
         ("component_tuples_total", "split", "emitted"): 24,
         ("component_tuples_total", "count", "executed"): 24,
         ("component_skew_ratio", "split"): 1.833,

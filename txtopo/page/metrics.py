@@ -57,6 +57,7 @@ _LINES = (
     "gauge txtopo_transaction_attempts: this run's attempts at the oldest open transaction",
     "gauge txtopo_store_recorded_txid component,store: the last transaction in which the component committed to the store",
     "gauge txtopo_zookeeper_connected: 1 if ZooKeeper is connected, else 0",
+    "histogram txtopo_zookeeper_write_duration_seconds: how long the writes for committed attempts took, seals and records",
     "counter txtopo_zookeeper_outages_total: how often the connection to ZooKeeper was lost",
     "gauge txtopo_spout_ready: 1 if transactions are in flight or may begin. 0 if the run is idle, paused or about to end",
     "gauge txtopo_source_lag: how much input is not committed, in the spout's unit. Absent if the spout does not tell",
@@ -119,6 +120,8 @@ class _Collector:
 def _samples(live: Record) -> dict[str, Samples]:
     status, totals, zookeeper = live["status"], live["totals"], live["zookeeper"]
     components, at, lag = totals["components"], status["last_commit_at"], status["lag"]
+    phases = _phases(totals)
+    writes = [phases[each] for each in ("seal", "record") if each in phases]
     newest = [[*attempt["steps"]][-1] for attempt in live["active"] if attempt["steps"]]
     is_ready = status["state"] == "running" and not status["idle"]
     plain = {
@@ -130,13 +133,14 @@ def _samples(live: Record) -> dict[str, Samples]:
         "last_commit_timestamp_seconds": None if at is None else watch.seconds(at),
         "transaction_attempts": _tries(live),
         "zookeeper_connected": not zookeeper["is_away"],
+        "zookeeper_write_duration_seconds": _sum(writes) if writes else None,
         "zookeeper_outages_total": zookeeper["outages"],
         "spout_ready": is_ready,
         "source_lag": sum(lag.values()) if lag else None,
     }
     labelled: dict[str, Samples] = {
         "attempts_failed_total": [((kind, id), n) for kind, id, n in totals["failed"]],
-        "phase_duration_seconds": [((phase,), each) for phase, each in _phases(totals).items()],
+        "phase_duration_seconds": [((phase,), each) for phase, each in phases.items()],
         "component_tuples_total": [
             ((id, way), each[way])
             for id, each in components.items()
@@ -161,18 +165,20 @@ def _samples(live: Record) -> dict[str, Samples]:
 
 def _phases(totals: Record) -> dict[str, Record]:
     """Histograms by phase. Two statuses are one phase."""
-    phases: dict[str, Record] = {}
+    of_phase: dict[str, list[Record]] = {}
     for status, each in totals["steps_s"].items():
-        if (phase := PHASES.get(status)) in phases:
-            sums = phases[phase]
-            pairs = zip(sums["buckets"], each["buckets"], strict=True)
-            buckets = [[bound, count + more] for (bound, count), (_, more) in pairs]
-            each = {name: sums[name] + each[name] for name in ("sum", "count")} | {
-                "buckets": buckets
-            }
-        if phase is not None:
-            phases[phase] = each
-    return phases
+        if status in PHASES:
+            of_phase.setdefault(PHASES[status], []).append(each)
+    return {phase: _sum(parts) for phase, parts in of_phase.items()}
+
+
+def _sum(parts: Sequence[Record]) -> Record:
+    """One histogram of all observations in ``parts``, which have the same bounds."""
+    columns = zip(*(part["buckets"] for part in parts), strict=True)
+    buckets = [[column[0][0], sum(count for _, count in column)] for column in columns]
+    return {name: sum(part[name] for part in parts) for name in ("sum", "count")} | {
+        "buckets": buckets
+    }
 
 
 def _tries(live: Record) -> int:
