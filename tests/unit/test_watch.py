@@ -163,6 +163,7 @@ def test_totals_count_committed_attempts_and_failures_by_component(tmp_path: Pat
         executed={"lines": 0, "split": 4},
         emitted={"lines": 4, "split": 12},
         widest={"split": (9, 1)},
+        work_s={"lines": 0.02, "split": 0.02},
         stores={"count/counts": 2},
         counters={"split": {"late": 2}},
     )
@@ -183,7 +184,10 @@ def test_totals_count_committed_attempts_and_failures_by_component(tmp_path: Pat
     buckets = dict(totals["latency_s"]["buckets"])
     assert (buckets[0.25], buckets[0.5], buckets[300.0]) == (0, 1, 1)
     assert totals["steps_s"]["applying"]["count"] == 2
-    assert totals["components"]["split"] == {"executed": 8, "emitted": 24, "skew": 1.5}
+    assert totals["components"] == {
+        "lines": {"executed": 0, "emitted": 8, "latency_s": 0.005},
+        "split": {"executed": 8, "emitted": 24, "skew": 1.5, "latency_s": 0.005},
+    }
     assert totals["user"] == {"split": {"late": 4}}
     assert totals["stores"] == {"count/counts": "1:0"}
     assert written["status"]["last_commit_at"] == "2026-11-28T04:00:01.000Z"

@@ -341,6 +341,7 @@ def _attempt_lines(record: Record, order: list[str], with_tracebacks: bool) -> l
             if id in record.get("widest", {})
             else ""
         )
+        + (f", at work {record['work_s'][id]:.6f} s" if id in record.get("work_s", {}) else "")
         for id in ids
     ]
     counts += [

@@ -204,11 +204,13 @@ class Tally:
     emitted, and the task's index."""
     counters: dict[str, dict[str, int]] = field(default_factory=dict)
     """By component and name, how much user code counted."""
+    work_s: dict[str, float] = field(default_factory=dict)
+    """By component, how long its tasks were at work. Only of transactions that are measured."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         counts = (self.executed, self.emitted, self.metadata, self.partition_counts)
-        counted = (self.counters,) if self.counters else ()
-        return Tally, (*counts, self.stores, self.busy_s, self.widest, *counted)
+        rest = (self.counters, self.work_s) if self.counters or self.work_s else ()
+        return Tally, (*counts, self.stores, self.busy_s, self.widest, *rest)
 
     def add(self, other: Tally) -> None:
         for own, theirs in (
@@ -218,8 +220,9 @@ class Tally:
         ):
             for name, count in theirs.items():
                 own[name] = own.get(name, 0) + count
-        for phase, busy_s in other.busy_s.items():
-            self.busy_s[phase] = self.busy_s.get(phase, 0.0) + busy_s
+        for own_s, theirs_s in ((self.busy_s, other.busy_s), (self.work_s, other.work_s)):
+            for name, length_s in theirs_s.items():
+                own_s[name] = own_s.get(name, 0.0) + length_s
         for id, task in other.widest.items():
             self.widest[id] = max(self.widest.get(id, task), task)
         for id, sums in other.counters.items():

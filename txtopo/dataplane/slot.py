@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from txtopo.dataplane import out_of_resources, outbox, receive, wire
+from txtopo.dataplane import out_of_resources, outbox, receive, stopwatch, wire
 from txtopo.dataplane.columns.task import ArrowBoltTask
 from txtopo.dataplane.guard import Guard
 from txtopo.dataplane.job import Job
@@ -47,6 +47,7 @@ class SlotRun:
         self.bolts: dict[tuple[str, int], BoltTask] = {}
         self.spouts: dict[int, SpoutTask] = {}
         self.report = Report(job.name, slot, task_attempt)
+        self.watch = stopwatch.for_transaction(job.attempt.txid, worker.clock)
 
     # -- the three steps --------------------------------------------------------------------------
 
@@ -99,7 +100,9 @@ class SlotRun:
                 self.advance(*receiver)
             for component in self.components:
                 for index in self.wiring.tasks_here(component):
+                    self.at_work(component.id)
                     self.complete(component, index, received)
+                    self.at_work("")
             self.guard.call(
                 self.components[-1].id, self.slot, "sending what was emitted", self.outbox.pack
             )
@@ -107,6 +110,8 @@ class SlotRun:
             self.fail()
         except out_of_resources.RAN_OUT as error:
             self.fail("handing over tuples and held bolts", error)
+        if self.watch is not None:
+            self.report.own.work_s = self.watch.work_s
         for task in self.all_tasks():
             id = task.component.id
             tuples = max(task.executed, task.collector.emitted)
@@ -203,9 +208,19 @@ class SlotRun:
                     self.worker, self.job, self.guard, component, index, self.phase
                 )
                 self.bolts[component.id, index] = bolt
-                self.wiring.add_inbox(bolt, received)
+                self.wiring.add_inbox(
+                    bolt,
+                    received,
+                    stopwatch.MeasuredBolt(self.watch, component.id, bolt) if self.watch else bolt,
+                )
                 self.connect(bolt)
+                self.at_work(component.id)
                 bolt.begin(received.held_file(component.id, index))
+                self.at_work("")
+
+    def at_work(self, component: str) -> None:
+        if self.watch is not None:
+            self.watch.switch(component)
 
     def connect(self, task: BoltTask | SpoutTask) -> None:
         self.wiring.connect(task)

@@ -7,7 +7,7 @@ tuple, the grouping chooses among them.
 from __future__ import annotations
 
 from txtopo.dataplane import collector, column_runs, outbox, route
-from txtopo.dataplane.inbox import Inbox
+from txtopo.dataplane.inbox import Bolt, Inbox
 from txtopo.dataplane.job import Job
 from txtopo.dataplane.receive import LaneKey, Received
 from txtopo.dataplane.spout_task import SpoutTask
@@ -36,8 +36,9 @@ class Wiring:
     def tasks_here(self, component: Component) -> range:
         return range(self._slot, component.parallelism, self._slots)
 
-    def add_inbox(self, bolt: BoltTask, received: Received) -> None:
-        """Give ``bolt`` an inbox, for arrived tuples and for tuples from this slot's tasks."""
+    def add_inbox(self, bolt: BoltTask, received: Received, reader: Bolt) -> None:
+        """Give ``bolt`` an inbox, for arrived tuples and for tuples from this slot's tasks.
+        ``reader`` takes them: the bolt, or a bolt that measures it."""
         component, key = bolt.component, (bolt.component.id, bolt.index)
         live = {
             (s.source, task)
@@ -51,7 +52,7 @@ class Wiring:
             self._order,
             received.buffer,
             self._source,
-            bolt,
+            reader,
             self._worker.run.token,
         )
 

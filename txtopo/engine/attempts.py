@@ -272,7 +272,7 @@ class AttemptRunner:
             raise AttemptFailedError("crash", str(error)) from None
         if part == "emission":
             # The emitter's hooks are not called again.
-            work.counts.add(Tally(counters=result.tally.counters))
+            work.counts.add(Tally(counters=result.tally.counters, work_s=result.tally.work_s))
         else:
             work.counts.add(result.tally)
         if result.failure is not None:

@@ -63,6 +63,9 @@ class EndedAttempt:
     the task's index."""
     busy_s: Mapping[str, float] = field(default_factory=dict)
     """By phase, how long tasks were at work, all together."""
+    work_s: Mapping[str, float] = field(default_factory=dict)
+    """By component, how long its tasks were at work, all together. Only one transaction in
+    sixty-four is measured."""
     stores: Mapping[str, int] = field(default_factory=dict)
     """By ``component/store`` name, how many store transactions were committed."""
     counters: Mapping[str, Mapping[str, int]] = field(default_factory=dict)

@@ -82,6 +82,7 @@ class Timelines:
             emitted=dict(work.counts.emitted),
             widest=dict(work.counts.widest),
             busy_s=dict(work.busy_s),
+            work_s=dict(work.counts.work_s),
             stores=dict(work.stores),
             counters=self._counter_names.bounded(work.counts.counters) if is_committed else {},
             metadata=_metadata_of(work),

@@ -126,6 +126,9 @@ class Live:
                 tuples = max(ended.executed.get(id, 0), ended.emitted.get(id, 0))
                 if tuples:
                     self._components[id]["skew"] = round(most * ended.tasks[id] / tuples, 3)
+            for id, work_s in ended.work_s.items():
+                if worked_on := ended.executed.get(id) or ended.emitted.get(id):
+                    self._components[id]["latency_s"] = round(work_s / worked_on, 9)
         elif ended.outcome not in fold.NOT_FAILED:
             failure = ended.failure and ended.failure.failure
             self._failed[ended.outcome, failure.component if failure else ""] += 1

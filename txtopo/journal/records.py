@@ -139,8 +139,9 @@ def attempt(ended: EndedAttempt, at: float, fullness: Fullness) -> Record:
     for name in ("widest", "stores", "counters"):
         if value := getattr(ended, name):
             record[name] = value
-    if ended.busy_s:
-        record["busy_s"] = {phase: round(busy_s, 6) for phase, busy_s in ended.busy_s.items()}
+    for name in ("busy_s", "work_s"):
+        if lengths_s := getattr(ended, name):
+            record[name] = {key: round(length_s, 6) for key, length_s in lengths_s.items()}
     if is_full and ended.metadata is not None:
         record["meta"] = ended.metadata
     return record

@@ -239,7 +239,7 @@ class Watch:
         components: Record = {}
         for id in self._head["tasks"] if self._head else ():
             sums = totals.get("components", {}).get(id, {})
-            components[id] = {"skew": sums.get("skew")}
+            components[id] = {name: sums.get(name) for name in ("skew", "latency_s")}
             for name in ("executed", "emitted"):
                 recent = sum(record[name].get(id, 0) for _, record in self._recent)
                 components[id] |= {name: sums.get(name, 0), f"{name}_per_s": recent / RATE_S}

@@ -1,0 +1,54 @@
+"""How long each component is at work: nested, arrived, held and collected tuples, in each job."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+import pytest
+
+from tests.topologies import recording
+from tests.topologies.columns import NotingArrowBolt, NotingArrowCommitter, pass_on
+from tests.topologies.recording import VALUE, InProcessTopology, NotingBolt, NotingCommitter
+from txtopo import TransactionAttempt
+from txtopo.dataplane import stopwatch
+from txtopo.dataplane.outcome import Tally
+
+COST_S = {"spout": 1, "split": 100, "rows": 10_000, "columns": 10**6, "last": 10**8}
+"""How long each call of a component's hook lasts."""
+
+
+def emit_in_the_middle(bolt: Any, tup: Any) -> None:
+    bolt.collector.emit([tup.values[0], tup.values[1]])
+    recording.note(bolt.context, "execute goes on")
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+@pytest.mark.parametrize("is_whole", [False, True])
+@pytest.mark.parametrize("txid", [1, 2, 2 + stopwatch.EVERY])
+def test_the_time_of_each_call_counts_for_its_component(
+    cores: int, is_whole: bool, txid: int
+) -> None:
+    topology = recording.builder(parallelism=2)
+    topology.set_bolt("split", NotingBolt(emit_in_the_middle), 3).shuffle_grouping("spout")
+    topology.set_bolt("rows", NotingCommitter(emit_in_the_middle), 2).all_grouping("split")
+    topology.set_bolt("columns", NotingArrowBolt(pass_on, streams=VALUE), 2).all_grouping("split")
+    topology.set_bolt("last", NotingArrowCommitter(), 2).all_grouping("columns")
+    graph = topology.build_topology()
+    with InProcessTopology(graph, cores=cores) as running:
+        journal = recording.journals[graph.id]
+        running.worker.clock = lambda: float(sum(COST_S[event.component] for event in journal))
+        batch = recording.planned({0: recording.rows("a", "b"), 1: recording.rows("c")})
+        ran = running.run(batch, TransactionAttempt(txid, 0), whole=is_whole)
+    assert ran.failure is None
+    total = Tally()
+    for reports in ran.reports.values():
+        total.add(reports[0].before)
+        for report in reports:
+            total.add(report.own)
+    if txid == 1:
+        assert total.work_s == {}
+        return
+    calls = collections.Counter(event.component for event in ran.events)
+    assert {*calls} == {*COST_S}
+    assert total.work_s == {id: n * COST_S[id] for id, n in calls.items()}
