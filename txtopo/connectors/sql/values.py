@@ -90,7 +90,7 @@ def check_table(sink: str, target: sql_target.Target, columns: Mapping[str, Colu
 def check(work: sql_target.Work) -> None:
     """Refuse the first row with a value that the column would not keep. A user's statement has
     unknown columns."""
-    target, columns, numbered = work.target, work.columns, enumerate(work.rows, start=1)
+    target, columns, rows, before = work.target, work.columns, iter(work.rows), 0
     spelt = target.key if work.minds_spelling else ()
     by_name = {
         name: columns.get(name) or columns.get(name.lower()) or Column(name)
@@ -100,14 +100,17 @@ def check(work: sql_target.Work) -> None:
         column._replace(name=name, is_key=name in target.key, is_spelt=name in spelt)
         for name, column in by_name.items()
     ]
-    while portion := list(itertools.islice(numbered, PORTION_ROWS)):
-        by_column = zip(known, zip(*(row for _, row in portion), strict=True), strict=True)
+    while portion := list(itertools.islice(rows, PORTION_ROWS)):
+        # Not by zip(*portion), which would make an iterator of each row: work for Python's collector
+        # of garbage.
         doubtful = [
             at
-            for at, (column, values) in enumerate(by_column)
-            if not _are_kept(values, column, target.dialect)
+            for at, column in enumerate(known)
+            if not _are_kept([row[at] for row in portion], column, target.dialect)
         ]
-        for (number, row), at in itertools.product(portion if doubtful else (), doubtful):
+        for (number, row), at in itertools.product(
+            enumerate(portion, before + 1) if doubtful else (), doubtful
+        ):
             if why := objection(row[at], known[at], target.dialect):
                 raise work.refusal(
                     number,
@@ -116,6 +119,7 @@ def check(work: sql_target.Work) -> None:
                     if row[at] is None
                     else f"its value of {known[at].name!r} {why}",
                 )
+        before += len(portion)
 
 
 def _are_kept(values: Sequence[Any], column: Column, dialect: str) -> bool:
