@@ -124,6 +124,7 @@ def test_a_write_in_the_processing_phase() -> None:
     )
 
 
+@pytest.mark.in_gate("RoutesByHash")
 @pytest.mark.rule(16, 17)
 @pytest.mark.parametrize("bolt", [bolts.RoutesByHash, bolts.RoutesColumnsByHash])
 def test_routing_by_hash(bolt: type[bolts.Right]) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from tests import strides
 from tests.servers import memory_kafka
 from tests.servers.kafka import KafkaServer
 from txtopo.connectors.kafka import KafkaSink
 from txtopo.testing import SinkReport, check_sink
-from txtopo.testing.contracts import sink as contract
 
 ROWS = [("k", f"row {number}") for number in range(4)]
 
@@ -45,16 +45,11 @@ def checked(kafka: Any) -> SinkReport:
 
 @pytest.mark.in_gate("every 6th")
 @pytest.mark.rule(28, 29, 40)
-@pytest.mark.parametrize("stride", [6, 1], ids=["every 6th", "every"])
+@pytest.mark.parametrize("stride", [6, 1], ids=strides.NAMES)
 def test_a_kafka_sink_keeps_the_contract_of_sinks(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stride: int
 ) -> None:
-    killed_at = contract.Subject.killed_at
-    monkeypatch.setattr(
-        contract.Subject,
-        "killed_at",
-        lambda subject, line, action: killed_at(subject, line * stride, action),
-    )
+    strides.kill_at_every(stride, monkeypatch)
     report = checked(memory_kafka.patched_in(monkeypatch, tmp_path / "brokers"))
     assert report.points > 100 // stride
     assert not report.takes_back

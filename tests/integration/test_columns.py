@@ -100,7 +100,7 @@ def table() -> pa.Table:
     )
 
 
-@pytest.mark.in_gate("fails")
+@pytest.mark.thorough
 @pytest.mark.rule(12, 16, 18, 28, 33)
 @pytest.mark.parametrize("how", ["", "fails", "dies"])
 def test_parquet_files_are_summed_up_exactly_once_by_columns_and_by_tuples(

@@ -20,7 +20,7 @@ from txtopo.stores import SqliteStore
 END = 40
 
 
-@pytest.mark.in_gate("in_one_task")
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "small_transaction_s", [0.0, PATIENCE_S], ids=["in_several_jobs", "in_one_task"]
 )

@@ -74,7 +74,7 @@ class TestPlaces:
         records.clear("sales")
         assert list(records.log.storage.walk()) == []
 
-    @pytest.mark.in_gate("hdfs", "s3")
+    @pytest.mark.in_gate("s3")
     def test_opaque_transactions(self, place: tuple[str, dict[str, Any]]) -> None:
         root, client = place
         arguments: dict[str, Any] = {"opaque": True, "format": "parquet", "client": client}

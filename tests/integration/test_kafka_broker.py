@@ -18,6 +18,7 @@ def joined(member: Consumer) -> list[TopicPartition]:
     return list(member.assignment())
 
 
+@pytest.mark.thorough
 def test_a_group_with_members_is_left_alone_and_no_transaction_fails(
     kafka: KafkaServer,
     driven: Any,

@@ -43,7 +43,7 @@ class EndsInside(Keep):
             raise RuntimeError("ended inside the commit")
 
 
-@pytest.mark.in_gate("storm-style")
+@pytest.mark.thorough
 @pytest.mark.rule(1, 23)
 @pytest.mark.parametrize("kind", ["plain", "planned", "storm-style"])
 def test_a_sealed_transaction_is_replayed_first_under_its_own_task_counts(

@@ -33,7 +33,7 @@ def expected_batches(kind: str) -> dict[int, list[int]]:
     }
 
 
-@pytest.mark.in_gate("planned-1")
+@pytest.mark.thorough
 @pytest.mark.rule(3, 4, 6, 18, 19, 20)
 @pytest.mark.parametrize("pending", [1, 4])
 @pytest.mark.parametrize("kind", KINDS)

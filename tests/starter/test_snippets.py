@@ -103,7 +103,7 @@ def test_the_snippets_of_a_page_run_and_print_its_outputs(
     run_and_compare(page, capsys)
 
 
-@pytest.mark.in_gate("docs/getting-started.md")
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "page", WITH_TOPOLOGIES, ids=lambda page: page.relative_to(ROOT).as_posix()
 )

@@ -86,7 +86,7 @@ class Capture(BaseBatchBolt):
         self.journal.write(f"{self.attempt.txid}: {sorted(self.rows)}")
 
 
-@pytest.mark.in_gate("3-after the write of 2")
+@pytest.mark.thorough
 @pytest.mark.rule(3, 6, 7, 28)
 @pytest.mark.parametrize("fault", FAULTS, ids=FAULT_IDS)
 @pytest.mark.parametrize("pending", [1, 3])

@@ -80,6 +80,7 @@ def test_every_wrong_topology_is_tested() -> None:
     assert {path.stem for path in (ROOT / "starter" / "wrong").glob("*.py")} == {*WRONG, "__init__"}
 
 
+@pytest.mark.in_gate("module_global", "unconditional_increment", "write_*")
 @pytest.mark.parametrize("name", SEEN_BY_SCHEDULES)
 @pytest.mark.rule(28, 29)
 def test_the_mistake_is_found_named_and_made_short(name: str) -> None:
@@ -98,7 +99,7 @@ def test_the_mistake_is_found_named_and_made_short(name: str) -> None:
     assert again.violation == violation, "a seed is the same schedule whenever it is played"
 
 
-@pytest.mark.in_gate("module_global")
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", WRONG)
 @pytest.mark.rule(28, 29)
 def test_the_corrected_twin_is_not_found(name: str) -> None:

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 
+from tests import strides
 from tests.topologies import micro_batches
 from tests.topologies.file_sinks import ROWS, Writing, seen
 from txtopo import TransactionAttempt, errors
@@ -35,7 +36,6 @@ from txtopo.connectors.files import (
 from txtopo.connectors.files.storage import Storage
 from txtopo.stores.visible import VisibleTxid
 from txtopo.testing import check_sink
-from txtopo.testing.contracts import sink as contract
 
 
 def globbed(root: Path) -> list[str]:
@@ -126,16 +126,11 @@ class TestContract:
         ],
         ids=["lines", "opaque", "file by file"],
     )
-    @pytest.mark.parametrize("stride", [6, 1], ids=["every 6th", "every"])
+    @pytest.mark.parametrize("stride", [6, 1], ids=strides.NAMES)
     def test_a_transaction_is_there_once_and_whole(
         self, monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any], stride: int
     ) -> None:
-        killed_at = contract.Subject.killed_at
-        monkeypatch.setattr(
-            contract.Subject,
-            "killed_at",
-            lambda subject, line, action: killed_at(subject, line * stride, action),
-        )
+        strides.kill_at_every(stride, monkeypatch)
         report = check_sink(
             functools.partial(FileSink, **arguments),
             ROWS,

@@ -171,10 +171,14 @@ class Subject:
             self.write(directory, txid, 0, rows)
         return self.contents(directory)
 
+    @functools.cached_property
+    def _files(self) -> frozenset[str]:
+        return frozenset(_files_of(self._make_sink(self.new())))
+
     def killed_at(self, line: int, action: Callable[[], object]) -> bool:
         """Do ``action`` in a child process, killed at its ``line``-th line in the sink's code. False
         if ``action`` ended before."""
-        files = frozenset(_files_of(self._make_sink(self.new())))
+        files = self._files
         with warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore", DeprecationWarning
