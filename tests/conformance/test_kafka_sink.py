@@ -43,9 +43,9 @@ def checked(kafka: Any) -> SinkReport:
     )
 
 
-@pytest.mark.in_gate("every 6th")
+@pytest.mark.in_gate("every 12th")
 @pytest.mark.rule(28, 29, 40)
-@pytest.mark.parametrize("stride", [6, 1], ids=strides.NAMES)
+@pytest.mark.parametrize("stride", [12, 1], ids=strides.NAMES)
 def test_a_kafka_sink_keeps_the_contract_of_sinks(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stride: int
 ) -> None:

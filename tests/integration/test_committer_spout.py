@@ -169,7 +169,7 @@ def test_commit_reaches_only_the_emission_that_is_used(
     )
 
 
-@pytest.mark.in_gate("another committer")
+@pytest.mark.thorough
 @pytest.mark.rule(6, 22)
 @pytest.mark.parametrize("fails", ["the spout", "another committer"])
 def test_a_commit_that_failed_is_made_again_by_the_emission_of_the_next_attempt(

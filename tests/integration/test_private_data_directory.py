@@ -380,6 +380,7 @@ def test_a_password_opens_nothing_for_the_next_owner_of_the_directory(tmp_path: 
             assert store.get("/words") is not None
 
 
+@pytest.mark.thorough
 def test_a_copy_without_the_file_of_its_user_is_that_of_the_user_who_opens_it(
     open_place: Path,
 ) -> None:
@@ -418,6 +419,7 @@ def test_credentials_of_the_user_work_in_a_data_directory_and_so_does_the_direct
         alone.close()
 
 
+@pytest.mark.thorough
 def test_a_directory_with_other_things_in_it_keeps_its_mode_and_ours_in_it_are_private(
     open_place: Path,
 ) -> None:

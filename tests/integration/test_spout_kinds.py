@@ -71,6 +71,7 @@ def test_metadata_of_a_plain_spout_is_made_once_per_txid_in_order(
     assert journal.count("coordinator closed") == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(4, 21)
 def test_a_storm_style_spout_emits_anew_once_and_again_afterwards(
     cluster: LocalCluster, tmp_path: Path

@@ -108,6 +108,7 @@ def test_an_exception_in_the_commit_phase_stops_the_topology_too(
     assert faulty.counts == faulty.expected
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(7)
 def test_on_error_replay_treats_any_exception_as_a_failure(
     cluster: LocalCluster, tmp_path: Path

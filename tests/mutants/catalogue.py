@@ -1103,8 +1103,8 @@ MUTATIONS = (
     Mutation(
         "what emitters count in an emission job is lost",
         "txtopo/engine/attempts.py",
-        "work.counts.add(Tally(counters=result.tally.counters))",
-        "pass",
+        "Tally(counters=result.tally.counters, work_s=result.tally.work_s)",
+        "Tally(work_s=result.tally.work_s)",
         ("tests/unit/test_counters.py",),
     ),
 )

@@ -132,6 +132,8 @@ class HdfsServer(owned.Server):
         return self._run(
             jars.java(),
             "-Xmx256m",
+            "-XX:+UnlockDiagnosticVMOptions",
+            "-XX:-BytecodeVerificationRemote",
             *quick_java.QUICK_JAVA.split(),
             f"-Dlog4j2.configurationFile={self._directory}/conf/log4j2.properties",
             "-cp",

@@ -1,4 +1,5 @@
-"""How long each component is at work: nested, arrived, held and collected tuples, in each job."""
+"""The time that each component is at work: nested, arrived, held and collected tuples, in each
+job."""
 
 from __future__ import annotations
 
