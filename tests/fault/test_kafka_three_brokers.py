@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.patience import wait_until
+from tests.patience import PATIENCE_S, wait_until
 from tests.servers.kafka import TIME_OUTS, KafkaServer, three_brokers
 from tests.topic_drive import Drive
 from tests.topologies.kafka_sinks import Sales
@@ -39,9 +39,17 @@ def brokers(started: list[KafkaServer]) -> list[KafkaServer]:
 class Cluster:
     """A topology's sink and spout, which know all brokers."""
 
-    def __init__(self, brokers: list[KafkaServer]) -> None:
+    def __init__(self, brokers: list[KafkaServer], **settings: str) -> None:
         self.servers = ",".join(broker.servers for broker in brokers)
-        self.sales = Sales(brokers[0], replicas=3)
+        self.sales = Sales(brokers[0], replicas=3, **settings)
+
+    @property
+    def leader(self) -> int:
+        """The place among the brokers of the topic's leader."""
+        topic = self.sales.topic
+        known = self.sales.kafka.admin.list_topics(topic, timeout=PATIENCE_S)
+        leader: int = known.topics[topic].partitions[0].leader - 1
+        return leader
 
     def sink(self, **arguments: float) -> KafkaSink:
         return self.sales.sink(servers=self.servers, **arguments)
@@ -78,17 +86,21 @@ class Cluster:
 
 
 @pytest.mark.rule(28, 40)
-@pytest.mark.parametrize("victim", [1, 2])
+@pytest.mark.parametrize("is_leader", [True, False], ids=["the leader", "a follower"])
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_broker_dies_and_the_others_take_over(
     brokers: list[KafkaServer],
     process: WorkerProcess,
     monkeypatch: pytest.MonkeyPatch,
     phase: str,
-    victim: int,
+    is_leader: bool,
 ) -> None:
     set_points(monkeypatch)
-    cluster = Cluster(brokers)
+    # The first broker is the controller, and stays.
+    while (cluster := Cluster(brokers)).leader == 0:
+        pass
+    leader = cluster.leader
+    victim = leader if is_leader else 3 - leader
     cluster.replay(1, 0, ["a"])
     task = Task(lambda: cluster.write(process, 2, 0, ["b1", "b2"]))
     for _ in range(PHASES.index(phase)):
@@ -98,6 +110,7 @@ def test_a_broker_dies_and_the_others_take_over(
     assert task.outcome == 2 or isinstance(task.outcome, FailedException), task.outcome
     process.close()
     cluster.replay(2, 1, ["b1", "b2"])
+    assert (cluster.leader != leader) == is_leader
     cluster.replay(3, 0, ["c"])
     assert cluster.sales.values == ["a", "b1", "b2", "c"]
     assert cluster.read() == ["a", "b1", "b2", "c"]
@@ -107,18 +120,18 @@ def test_a_broker_dies_and_the_others_take_over(
 def test_too_few_brokers_in_sync_fail_the_attempt_until_they_are_back(
     brokers: list[KafkaServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster, worker = Cluster(brokers), WorkerProcess()
+    cluster, worker = Cluster(brokers, min_insync_replicas="3"), WorkerProcess()
     cluster.replay(1, 0, ["a"])
-    for broker in brokers[1:]:
-        broker.kill()
+    cluster.sales.wait_until_settled()
+    assert cluster.sales.values == ["a"]
+    brokers[2].kill()
     sink = cluster.sink(transaction_timeout_s=3)
     with monkeypatch.context() as patch:
         for module, name in TIME_OUTS:
             patch.setattr(module, name, 3.0)
-        with pytest.raises(FailedException):
+        with pytest.raises(FailedException, match="timed out"):
             cluster.sales.write(worker, 2, 0, ["b"], tasks=1, sink=sink)
     worker.close()
-    for broker in brokers[1:]:
-        broker.start()
+    brokers[2].start()
     cluster.replay(2, 1, ["b"])
     assert cluster.sales.values == ["a", "b"]

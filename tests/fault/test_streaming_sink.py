@@ -78,6 +78,8 @@ def test_a_killed_query_writes_every_record_to_a_topic_once(
     killed = drive(tmp_path, 2, [address], held=HELD)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert ids(kafka, "sales") == list(range((HELD + 1) * ROWS))
+    for name in ("sales", "sold"):
+        assert not (tmp_path / f"checkpoint-{name}-0" / "commits" / str(HELD)).exists()
 
     ended = drive(tmp_path, 5, [address])
     assert ended.returncode == 0, ended.stderr

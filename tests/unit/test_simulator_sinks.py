@@ -187,7 +187,9 @@ def test_no_store_and_no_sink_of_the_library_is_left_out() -> None:
     }
 
 
-@pytest.mark.in_gate("SqliteStore", "SqlSink, opaque, upserts", "FileSink, opaque, Parquet")
+@pytest.mark.in_gate(
+    "SqliteStore", "SqlSink, opaque, upserts", "FileSink, opaque, Parquet", "KafkaSink"
+)
 @pytest.mark.parametrize("name", BOLTS)
 @pytest.mark.rule(28)
 def test_a_right_topology_passes_with_every_store_and_sink(name: str, tmp_path: Path) -> None:

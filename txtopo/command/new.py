@@ -66,9 +66,16 @@ KINDS: Mapping[str, Kind] = {
         _ROWS,
         "Append lines to `sales.csv`.",
     ),
+    "kafka": Kind(
+        "Counts the words of the topic `KAFKA_TOPIC` (default `words`) at `KAFKA_SERVERS` (default `127.0.0.1:9092`).",
+        ("kafka_words.py",),
+        "txtopo store scan .txtopo/kafka-words.db kafka_words",
+        "Write lines to the topic, with any producer.",
+        "kafka",
+    ),
 }
 
-_MODULES_OF_EXTRAS = {"arrow": "pyarrow"}
+_MODULES_OF_EXTRAS = {"arrow": "pyarrow", "kafka": "confluent_kafka"}
 
 _README = """\
 # {title}
