@@ -50,9 +50,8 @@ class Memory(Exporter):
     [
         {},
         {"pick": lambda entries: list(itertools.islice(entries, 2))[:1]},
-        {"place": lambda entry: entry.bucket},
     ],
-    ids=["whole", "the last one taken is told later", "a sequence for each bucket"],
+    ids=["whole", "the last one taken is told later"],
 )
 def test_a_right_exporter_passes(form: dict[str, Any]) -> None:
     check_exporter(exporter := Memory(**form), exporter.read)
@@ -73,6 +72,7 @@ WRONG: list[tuple[str, int, dict[str, Any]]] = [
     ("up to 63 bits", 2, {"newer": lambda stored, sequence: float(stored) < float(sequence)}),
     ("up to 63 bits", 2, {"newer": lambda stored, sequence: str(stored) < str(sequence)}),
     ("entries of different buckets", 2, {"place": lambda entry: "last"}),
+    ("entries of a replay share a sequence", 1, {"place": lambda entry: entry.bucket}),
     ("two exporters", 2, {"remembers": True}),
 ]
 """The promise, the calls of a shortest history that breaks the promise, and the mistake."""

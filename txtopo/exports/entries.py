@@ -32,7 +32,8 @@ class SequencedExport:
     value: Any
     """As JSON gives it back: tuples became lists."""
     sequence: int
-    """Grows with every entry in a bucket, while the generation stays. Fits 63 bits."""
+    """Grows with every entry in a bucket, while the generation stays, except that all entries of a
+    replay have one. Fits 63 bits."""
     generation: str
     """The topology's generation (R27), with a sign for the newest restored copy of the state, if
     there is one. Sequences from two generations cannot be compared."""

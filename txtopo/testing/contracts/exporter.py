@@ -50,7 +50,11 @@ _GONE = _Promise(
 )
 _BUCKETS = _Promise(
     "entries of different buckets are told without regard to each other",
-    "Two buckets' sequences cannot be compared. Keep one for each key, or for each bucket.",
+    "Two buckets' sequences cannot be compared. Keep one for each key.",
+)
+_REPLAYED = _Promise(
+    "entries of a replay share a sequence, and every one is told",
+    "Keep a sequence for each key: with one for a bucket, `txtopo export replay` tells a single key.",
 )
 _COPIES = _Promise(
     "two exporters that tell the same entries leave the newest entries",
@@ -80,6 +84,7 @@ class _History:
     calls: tuple[_Call, ...]
     first: int = _HIGH
     """A sequence that the entries' sequences reach. They only grow in a bucket."""
+    is_replayed: bool = False
 
 
 def _tellings(entries: int, calls: int) -> Iterator[tuple[_Call, ...]]:
@@ -117,6 +122,7 @@ def _histories() -> Iterator[_History]:
         higher, lower = _Call(0, 1, bucket=1), _Call(0, 1)
         for calls in ((higher, lower), (higher, lower, higher, lower)):
             yield _History(_BUCKETS, (entry,), calls)
+    yield _History(_REPLAYED, ((0, False), (1, False)), (_Call(0, 2),), is_replayed=True)
     many = tuple((number * 7 % 300, number % 5 == 0) for number in range(1000))
     whole, half = _Call(0, 1000), _Call(0, 500, by_copy=True)
     yield _History(_TOLD, many, (whole,))
@@ -170,8 +176,11 @@ class _Check:
         names: dict[int, Key] = {}
         entries = []
         begin = max(history.first + number * 2**24, self._next[number])
-        self._next[number] = begin + len(history.entries)
-        for sequence, (key, is_gone) in enumerate(history.entries, begin):
+        numbers = itertools.count(begin)
+        if history.is_replayed:
+            numbers = itertools.count(begin | (2**24 - 1), 0)
+        for sequence, (key, is_gone) in zip(numbers, history.entries, strict=False):
+            self._next[number] = sequence + 1
             if key not in names:
                 names[key] = self._make_key(next(self._keys))
             value = None if is_gone else self._make_value(next(self._values))
