@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import pickle
 from collections.abc import Callable, Iterator, Sequence
@@ -244,7 +245,7 @@ def test_http_requests_carry_key_value_and_sequence(
     (put, delete) = service.requests
     assert put[:3] == ("PUT", "/v1/%C3%A4%2Fb/7?full", {"n": "ü"})
     sent = ("Idempotency-Key", "X-Sequence", "X-Generation", "X-Team", "Content-Type")
-    assert [put[3][name] for name in sent] == ["queue/0/1", "1", "g", "a", "application/json"]
+    assert [put[3][name] for name in sent] == ["queue/g/0/1", "1", "g", "a", "application/json"]
     assert put[3]["Authorization"] == f"Bearer {TOKEN}"
     assert delete[:3] == ("DELETE", "/v1/dog?full", None)
     assert len(service.connections) == 1
@@ -254,6 +255,17 @@ def test_http_requests_carry_key_value_and_sequence(
         ("POST", "/all", {"key": [7, "x"], "value": 5}),
         ("POST", "/all", {"key": "cat", "value": None}),
     ]
+
+
+def test_no_two_changes_have_one_idempotency_key(service: Service) -> None:
+    with contextlib.closing(HttpExporter(f"{service.url}/all", "POST")) as exporter:
+        for of, sequence in itertools.product("gh", (1, 2**24 - 1)):
+            for key in (7, ("ä/b", None)):
+                exporter.export(iter([SequencedExport("queue", 0, key, 1, sequence, of)]))
+                sequence += sequence == 1
+    sent = [request[3]["Idempotency-Key"] for request in service.requests]
+    assert len(set(sent)) == len(sent) == 8
+    assert sent[3] == "queue/g/0/16777215/%5B%22%C3%A4%2Fb%22%2Cnull%5D"
 
 
 STATUSES: list[tuple[int, Any, type[Exception] | None]] = [

@@ -20,6 +20,7 @@ from typing import Any
 from txtopo import errors
 from txtopo.exports import linked
 from txtopo.exports.entries import EntryRefusedError, SequencedExport
+from txtopo.stores import keys
 from txtopo.stores import place as places
 from txtopo.topology import redaction
 
@@ -37,10 +38,11 @@ class HttpExporter(linked.LinkedExporter):
     """Sends each new value of a key to ``url`` by ``method``, and DELETE for a key that is gone.
 
     The body is the value as JSON. The header ``X-Sequence`` has the entry's sequence, and
-    ``X-Generation`` its generation. The service must keep both with the value, also of a deleted
-    key, and answer 409 or 412 if the sequence is not higher. ``Idempotency-Key`` is
-    ``queue/bucket/sequence``. Answers 2xx, 409 and 412 mean that the entry is told, and so does 404
-    for a DELETE. After 408, 425, 429, 5xx and a lost connection the entry comes again. Every other
+    ``X-Generation`` its generation. The service must keep both with the value, also of a deleted or
+    unknown key, answer 422 if the generation differs from a stored one, and 409 or 412 if the
+    sequence is not higher. ``Idempotency-Key`` is ``queue/generation/bucket/sequence``, in a replay
+    with ``/`` and the key as encoded JSON behind. Answers 2xx, 409 and 412 mean that the entry is
+    told, and so does 404 for a DELETE. After 408, 425, 429, 5xx and a lost connection the entry comes again. Every other
     answer, a redirection too, stops the bucket after some attempts.
 
     :param url: ``https://…`` or ``http://…``. ``{key}`` stands for the key: percent-encoded, and for
@@ -49,7 +51,7 @@ class HttpExporter(linked.LinkedExporter):
         ``https`` server's certificate is verified.
     :param headers: further headers, without secrets.
     :param bearer_token_env: an environment variable with a token, in the exporting process.
-    :param timeout_s: longest wait for a connection, and for an answer, in seconds.
+    :param timeout_s: longest wait for a connection, and for each part of an answer, in seconds.
     """
 
     def __init__(
@@ -88,10 +90,13 @@ class HttpExporter(linked.LinkedExporter):
             content = {"key": entry.key, "value": entry.value}
         elif content is None:
             method = "DELETE"
+        change = f"{entry.queue}/{entry.generation}/{entry.bucket}/{entry.sequence}"
+        if entry.is_replayed:  # all entries of a replay have one sequence
+            change += f"/{urllib.parse.quote(keys.encode_key(entry.key), safe='')}"
         headers, token = (
             self._headers
             | {
-                "Idempotency-Key": f"{entry.queue}/{entry.bucket}/{entry.sequence}",
+                "Idempotency-Key": change,
                 "X-Sequence": str(entry.sequence),
                 "X-Generation": entry.generation,
             },
