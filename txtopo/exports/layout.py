@@ -29,6 +29,9 @@ CHUNK_BYTES = 32_000
 CHUNK_ENTRIES = 1000
 """How many entries a row takes."""
 
+ROWS_MAX = 100_000
+"""How many tasks and skipped entries are read."""
+
 AFTER = "\x7f"
 """Sorts behind ``~``."""
 

@@ -67,7 +67,7 @@ class Leases:
             return
         self._due = now + BEAT_S
         (tallies, stored) = rows.read_ranges(
-            [self._names.all_of("a"), self._names.all_of("b")], self._buckets
+            [self._names.all_of("a"), self._names.all_of("b")], layout.ROWS_MAX
         )
         if not tallies:
             self._due = now

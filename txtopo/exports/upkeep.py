@@ -19,9 +19,6 @@ from txtopo.stores import direct, keys, stamps
 from txtopo.stores.visible import VisibleTxid
 from txtopo.topology import grouping
 
-ROWS_MAX = 100_000
-"""How many tasks and skipped entries are read."""
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BucketStatus:
@@ -57,7 +54,7 @@ def status(queue: ExportQueue) -> QueueStatus:
     names = layout.Names(queue.id)
     with queue.store.direct() as rows:
         tallies, states, skipped = rows.read_ranges(
-            [names.all_of("a"), names.all_of("b"), names.all_of("x")], ROWS_MAX
+            [names.all_of("a"), names.all_of("b"), names.all_of("x")], layout.ROWS_MAX
         )
         firsts = rows.read_ranges([names.entries_of(bucket) for bucket in range(queue.buckets)], 1)
     known = {row.key: layout.Bucket.of(row.curr) for row in states if row.curr}
