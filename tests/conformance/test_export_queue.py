@@ -425,11 +425,6 @@ def test_a_lost_target_is_told_every_value_again(make: Callable[..., Topology]) 
 def test_an_exporter_that_leaves_entries_for_another_call_is_told_every_value_again(
     make: Callable[..., Topology],
 ) -> None:
-    class Hesitant(Target):
-        def export(self, entries: Iterator[SequencedExport]) -> None:
-            taken = list(itertools.islice(entries, 3))
-            super().export(iter(taken[:2]))  # the third one comes again
-
     topology = make(buckets=1)
     words = list("abcdefg")
     topology.commit(*words)
@@ -442,6 +437,14 @@ def test_an_exporter_that_leaves_entries_for_another_call_is_told_every_value_ag
 
 class Unasking(Exporter):
     """Takes a single entry in a call."""
+class Hesitant(Target):
+    """Takes three entries in a call, and tells two."""
+
+    def export(self, entries: Iterator[SequencedExport]) -> None:
+        taken = list(itertools.islice(entries, 3))
+        super().export(iter(taken[:2]))  # the third one comes again
+
+
 
     def export(self, entries: Iterator[SequencedExport]) -> None:
         next(entries)
@@ -496,6 +499,43 @@ def test_a_state_restored_from_a_copy_is_refused_until_the_target_is_told_again(
 
 def test_a_full_queue_fails_the_attempt_and_a_reader_sees_no_entry(
     make: Callable[..., Topology],
+def test_a_new_queue_of_a_restored_state_needs_a_replay_alone(
+    make: Callable[..., Topology],
+) -> None:
+    topology, target = make(buckets=1), Target()
+    topology.restored = "again"
+    topology.commit("a")
+    refused = topology.exporter(target)
+    with pytest.raises(errors.StateMismatchError, match="unless the queue is new since the state"):
+        topology.settle(refused)
+    refused.close()
+    upkeep.replay(topology.queue, target, topology.visible())
+    topology.commit("a", "b")
+    topology.settle(topology.exporter(target))
+    assert target.values == dict(topology.store.items()) == {"a": 2, "b": 1}
+
+
+def test_entries_that_a_restored_state_tells_once_more_wait_once_more(
+    make: Callable[..., Topology],
+) -> None:
+    topology, target = make(buckets=1), Hesitant()
+    assert topology.queue.rows_left("words") == ""
+    topology.commit(*"abcde")
+    topology.clock += leases.BEAT_S
+    exporter = topology.exporter(target)
+    with topology.store.direct() as rows:
+        exporter._leases.tend(rows, topology.visible())
+    assert "the target of export queue 'words'" in topology.queue.rows_left("words")
+    exporter.step()
+    exporter.close()
+    assert upkeep.status(topology.queue).entries == 3
+    topology.restored = "again"
+    upkeep.replay(topology.queue, target, topology.visible())
+    assert upkeep.status(topology.queue).entries == 5
+    topology.settle(topology.exporter(target))
+    assert upkeep.status(topology.queue).entries == 0
+
+
 ) -> None:
     topology = make(max_entries=2)
     words = [word for word in "abcdefgh" if grouping.task_for_key([word], TASKS) == 0]

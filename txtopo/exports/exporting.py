@@ -270,7 +270,7 @@ class Exporting:
             raise errors.StateMismatchError(
                 f"export queue {queue.id!r} in {queue.store.address} belongs to generation {other[0]} of topology {visible.topology_id!r},"
                 f" and ZooKeeper is at generation {generation}\n"
-                "  Sequences from two generations cannot be compared. Empty the target.\n"
+                "  Sequences from two generations cannot be compared. Empty the target, unless the queue is new since the state was restored.\n"
                 "  Then type `txtopo export replay --from-store MODULE:queue MODULE:exporter`."
             )
         # Entries of recorded transactions do not change any more, however far the store has gone on.

@@ -197,9 +197,12 @@ def _enter(queue: ExportQueue, visible: VisibleTxid) -> None:
             removed, done = set[str](), collections.Counter(state.done)
             for sequence, old, _ in _lines(rows, names, bucket):
                 is_adopted = old.stamp.attempt == stamps.UNKNOWN_ATTEMPT
+                is_told, task = sequence <= state.sequence, str(layout.Place.of(old.key).task)
                 if is_adopted or old.stamp.generation != visible.generation:
                     removed.add(old.key)
-                    done[str(layout.Place.of(old.key).task)] += sequence > state.sequence
+                    done[task] += not is_told
+                else:
+                    done[task] -= is_told  # told once more
             new = layout.Bucket(state.epoch + 1, generation=generation, done=dict(done))
             if not rows.exchange(
                 {name: texts.get(name)}, [leases.row(name, new.text(), visible, names)], removed
