@@ -18,6 +18,7 @@ from tests.topologies.stepped_tasks import Task
 from txtopo import errors
 from txtopo.exports import Exporter, ExportQueue, SequencedExport, exporting, layout, leases, upkeep
 from txtopo.exports.exporting import Exporting
+from txtopo.runtime import export
 from txtopo.runtime.export import Export
 from txtopo.stores import Store, VisibleTxid
 from txtopo.topology import grouping
@@ -215,7 +216,7 @@ def test_an_exporter_that_was_overtaken_changes_nothing(make: Callable[..., Topo
 
 @pytest.mark.in_gate("memory")
 def test_exporters_whose_calls_outlast_a_lease_come_to_an_end(
-    make: Callable[..., Topology],
+    make: Callable[..., Topology], caplog: pytest.LogCaptureFixture
 ) -> None:
     """An idle exporter takes the buckets of an exporter in a long call, again and again."""
     topology, target, end_s = make(buckets=1), Target(), 1000.0
@@ -242,6 +243,7 @@ def test_exporters_whose_calls_outlast_a_lease_come_to_an_end(
     assert [getattr(task, "outcome", None) for task in tasks] == [None] * 3
     assert topology.clock < end_s
     assert target.values == dict(topology.store.items())
+    assert "s, and others may take its buckets after 15 s" in caplog.text
 
 
 @pytest.mark.in_gate("memory")
@@ -435,8 +437,6 @@ def test_an_exporter_that_leaves_entries_for_another_call_is_told_every_value_ag
         upkeep.replay(topology.queue, Unasking(), topology.visible())
 
 
-class Unasking(Exporter):
-    """Takes a single entry in a call."""
 class Hesitant(Target):
     """Takes three entries in a call, and tells two."""
 
@@ -445,6 +445,8 @@ class Hesitant(Target):
         super().export(iter(taken[:2]))  # the third one comes again
 
 
+class Unasking(Exporter):
+    """Takes a single entry in a call."""
 
     def export(self, entries: Iterator[SequencedExport]) -> None:
         next(entries)
@@ -497,8 +499,6 @@ def test_a_state_restored_from_a_copy_is_refused_until_the_target_is_told_again(
     assert target.values == dict(topology.store.items()) == {"a": 2, "b": 1}
 
 
-def test_a_full_queue_fails_the_attempt_and_a_reader_sees_no_entry(
-    make: Callable[..., Topology],
 def test_a_new_queue_of_a_restored_state_needs_a_replay_alone(
     make: Callable[..., Topology],
 ) -> None:
@@ -536,6 +536,8 @@ def test_entries_that_a_restored_state_tells_once_more_wait_once_more(
     assert upkeep.status(topology.queue).entries == 0
 
 
+def test_a_full_queue_fails_the_attempt_and_a_reader_sees_no_entry(
+    make: Callable[..., Topology],
 ) -> None:
     topology = make(max_entries=2)
     words = [word for word in "abcdefgh" if grouping.task_for_key([word], TASKS) == 0]
@@ -587,6 +589,9 @@ def test_mistakes_are_refused(make: Callable[..., Topology], tmp_path: Path) -> 
     for look in (upkeep.status, upkeep.topology_of):
         with pytest.raises(errors.UsageError, match="has 3 buckets, not 4"):
             look(topology.queue)
+    for attempts in (0, -1, 2.0, True):
+        with pytest.raises(errors.UsageError, match=r"max_attempts=.*\n  Give a positive"):
+            topology.exporter(Target(), max_attempts=attempts)
     with pytest.raises(errors.UsageError, match=r"was given .*\n  Give an Exporter"):
         topology.exporter(cast("Any", Target))
     topology.queue = ExportQueue("words", topology.store, 3)
@@ -635,7 +640,7 @@ def test_entries_from_before_an_adoption_are_refused_also_if_none_was_ever_expor
     refused.close()
     assert target.values == {}
     assert upkeep.replay(topology.queue, target, topology.visible()) == 2
-    topology.commit("b")
+    topology.commit(first)
     topology.settle(topology.exporter(target))
     assert target.values == dict(topology.store.items()) == {later: 3, first: 2}
     assert topology.rows("e") == []
@@ -689,6 +694,70 @@ def test_a_bucket_goes_on_by_itself_when_a_target_that_was_away_is_back(
     assert status.stopped is None
 
 
+def test_a_refusal_after_an_outage_stops_no_bucket(make: Callable[..., Topology]) -> None:
+    topology, target, kinds = make(buckets=1), Target(), list[Exception]()
+
+    def meanwhile(told: list[SequencedExport]) -> None:
+        raise kinds[-1]
+
+    target.meanwhile = meanwhile
+    topology.commit("a")
+    exporter = topology.exporter(target, max_attempts=2)
+    for kind, is_stopped in [
+        *[(errors.FailedException("503"), False)] * 3,
+        (ValueError("404"), False),
+        (errors.FailedException("503"), False),
+        *[(ValueError("404"), False), (ValueError("404"), True)],
+    ]:
+        kinds.append(kind)
+        topology.clock += exporting.BACK_OFF_MAX_S
+        exporter.step()
+        (state,) = [held.state for held in exporter._leases.held.values()]
+        assert state.waits_for_a_person is is_stopped
+        assert exporter.is_empty() is is_stopped, "a target that is away is waited for"
+
+
+def test_the_end_is_heard_between_two_buckets(make: Callable[..., Topology]) -> None:
+    topology, target, ends = make(), Target(), threading.Event()
+
+    def meanwhile(told: list[SequencedExport]) -> None:
+        topology.clock += 31.0
+        ends.set()
+        raise errors.FailedException("no answer")
+
+    topology.commit(*"abcdefgh")
+    exporter = topology.exporter(target)
+    target.meanwhile = meanwhile
+    topology.clock += leases.BEAT_S
+    exporter.step()  # the next calls are for one bucket each
+    target.calls.clear()
+    ends.clear()
+    exporter.run(lambda: False, threading.Event(), ends, 30.0)
+    assert len(target.calls) == 2
+
+
+def test_a_late_exporter_is_the_exports_error_and_not_the_runs(
+    make: Callable[..., Topology],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    topology, target, is_done = make(buckets=1), Target(), threading.Event()
+    monkeypatch.setattr(export, "END_S", 0.0)
+
+    def meanwhile(told: list[SequencedExport]) -> None:
+        is_done.wait(PATIENCE_S)
+
+    target.meanwhile = meanwhile
+    topology.commit("a")
+    running = Export(topology.exporter(target), cast("Any", Looks(topology)), "words")
+    running.ended(None)
+    running.finish(at_once=False)
+    assert isinstance(running.error, TimeoutError)
+    assert "exporter of queue 'words' did not return" in caplog.text
+    is_done.set()
+    running.stop(PATIENCE_S)
+
+
 def test_the_error_of_a_stopped_bucket_is_kept_without_passwords_and_control_characters(
     make: Callable[..., Topology],
 ) -> None:
@@ -738,14 +807,14 @@ def test_an_exporter_serves_one_thread_and_leaves_no_connection(
     topology, target = make(), Target()
     topology.commit("a")
 
-    def export() -> Export:
+    def begun() -> Export:
         return Export(topology.exporter(target), cast("Any", looks), "words")
 
     for _ in range(2):
         looks = Looks(topology)
-        running = export()
+        running = begun()
         with pytest.raises(errors.UsageError, match=r"run\.export an exporter of its own"):
-            export()
+            begun()
         running.ended(None)
         running.finish(at_once=False)
         assert not looks.is_open

@@ -94,6 +94,9 @@ class _Reading:
     whole_to: int = -1
     """The last transaction that was visible when all visible entries had been read."""
     failures: int = 0
+    """In a row, and of one kind."""
+    was_away: bool = False
+    """Whether the last failure said that the target is away."""
     alone_until: int = 0
     """Entries up to this sequence are told singly, because one has failed."""
     due: float = 0.0
@@ -125,6 +128,10 @@ class Exporting:
             raise errors.UsageError(
                 f"export queue {queue.id!r} was given {exporter!r}\n  Give an Exporter, such as HttpExporter(…)."
             )
+        if type(max_attempts) is not int or max_attempts < 1:
+            raise errors.UsageError(
+                f"the export of queue {queue.id!r} has max_attempts={max_attempts!r}\n  Give a positive integer."
+            )
         self._queue, self.exporter, self._visible = queue, exporter, visible
         self._max_attempts, self._clock = max_attempts, clock
         self._is_stopped: Callable[[], bool] = lambda: False
@@ -154,13 +161,19 @@ class Exporting:
             exporter cannot begin. Failing targets stop buckets only.
         """
         told, deadline = "", float("inf")
-        self._is_stopped = is_stopped
+
+        def is_over() -> bool:
+            nonlocal deadline
+            if ends is not None and ends.is_set():
+                deadline = min(deadline, self._clock() + end_s)
+            return is_stopped() or self._clock() > deadline
+
+        self._is_stopped = is_over
         try:
             while not is_stopped():
                 wake.clear()
                 pause, why = 0.0, ""
-                if ends is not None and ends.is_set():
-                    deadline = min(deadline, self._clock() + end_s)
+                is_over()  # the time to the end begins
                 try:
                     if not self.step():
                         pause = POLL_S
@@ -171,11 +184,11 @@ class Exporting:
                 if why and why != told:
                     LOGGER.warning("export queue %r waits: %s", self._queue.id, why)
                 told = why
-                if self._clock() > deadline:
-                    LOGGER.warning("export queue %r: entries are left", self._queue.id)
+                if is_over():
+                    if not is_stopped():
+                        LOGGER.warning("export queue %r: entries are left", self._queue.id)
                     return
-                if not is_stopped():
-                    wake.wait(pause)
+                wake.wait(pause)
         finally:
             self.close()
 
@@ -212,12 +225,16 @@ class Exporting:
         return told > 0
 
     def is_empty(self) -> bool:
-        """Whether no entry of a transaction that is recorded now is left, in buckets that have not
-        stopped. Looks at other exporters' buckets, too."""
+        """Whether no entry of a transaction that is recorded now is left, in buckets that do not wait
+        for a person. Looks at other exporters' buckets, too."""
         visible = self._visible()
         with self._queue.store.direct() as rows:
             (stored,) = rows.read_ranges([self._names.all_of("b")], self._queue.buckets)
-            stopped = {row.key for row in stored if row.curr and layout.Bucket.of(row.curr).stopped}
+            stopped = {
+                row.key
+                for row in stored
+                if row.curr and layout.Bucket.of(row.curr).waits_for_a_person
+            }
             ranges = [
                 (
                     self._names.entries_from(number, 0),
@@ -351,7 +368,15 @@ class Exporting:
                 self._failed(group, batch, error, visible)
                 return 0
             self._most = min(2 * self._most, BATCH)
-            if self._clock() - began > leases.LEASE_S / 2:
+            took_s = self._clock() - began
+            if took_s > leases.LEASE_S:
+                LOGGER.warning(
+                    "export queue %r: a call took %d s, and others may take its buckets after %d s",
+                    self._queue.id,
+                    took_s,
+                    leases.LEASE_S,
+                )
+            if took_s > leases.LEASE_S / 2:
                 self._most = max(told // 2, 1)  # a longer call would lose the buckets
         self._move(group, batch[:told], visible)
         return told
@@ -429,9 +454,11 @@ class Exporting:
         held = next(held for held in group if held.number == entry.bucket)
         reading = self._readings[held.number]
         reading.alone_until = max(reading.alone_until, entry.sequence)
+        is_away = isinstance(error, errors.FailedException)
+        if reading.was_away != is_away:  # an outage is no attempt at the entry
+            reading.failures, reading.was_away = 0, is_away
         reading.failures += 1
         reading.due = self._clock() + min(0.1 * 2 ** min(reading.failures, 10), BACK_OFF_MAX_S)
-        is_away = isinstance(error, errors.FailedException)
         stops = reading.failures >= self._max_attempts
         LOGGER.log(
             logging.ERROR if stops else logging.WARNING,

@@ -42,8 +42,8 @@ class HttpExporter(linked.LinkedExporter):
     unknown key, answer 422 if the generation differs from a stored one, and 409 or 412 if the
     sequence is not higher. ``Idempotency-Key`` is ``queue/generation/bucket/sequence``, in a replay
     with ``/`` and the key as encoded JSON behind. Answers 2xx, 409 and 412 mean that the entry is
-    told, and so does 404 for a DELETE. After 408, 425, 429, 5xx and a lost connection the entry comes again. Every other
-    answer, a redirection too, stops the bucket after some attempts.
+    told, and so does 404 for a DELETE. After 408, 425, 429, 5xx and a lost connection the entry comes
+    again. Every other answer, a redirection too, stops the bucket after some attempts.
 
     :param url: ``https://…`` or ``http://…``. ``{key}`` stands for the key: percent-encoded, and for
         a tuple its encoded elements with ``/`` between. 7 and ``"7"`` are equal keys. Without

@@ -2,8 +2,8 @@
 
 Runs on: driver.
 
-Invariants: the run's end waits for the thread, which then ends within :data:`END_S`, unless a call
-of ``export`` does not return.
+Invariants: the run's end waits for the thread, which begins no call of ``export`` after
+:data:`END_S`, for twice as long. What is overdue then is the export's error, and never the run's.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class SharedVisibility:
 class Export(observer.Observer):
     """A queue's export beside a run. Made by ``run.export``.
 
-    When the run ends, entries that are recorded then are still exported, for 30 seconds at most.
-    What is left waits for the next exporter.
+    When the run ends, entries that are recorded then are still exported, for 30 seconds at most. A
+    call that is under way then has another 30 seconds. What is left waits for the next exporter.
     """
 
     def __init__(self, exporting: Exporting, visibility: SharedVisibility, queue_id: str) -> None:
@@ -82,7 +82,7 @@ class Export(observer.Observer):
 
     def wait_until_empty(self, timeout_s: float = 60.0) -> None:
         """Wait until all entries of transactions that are recorded have been exported, apart from
-        buckets that have stopped.
+        buckets that have stopped until a person acts.
 
         :raises TimeoutError: entries are left after ``timeout_s`` seconds.
         """
@@ -119,7 +119,11 @@ class Export(observer.Observer):
         if at_once:
             self._stop.set()
             self._wake.set()
-        self._join(2 * END_S)
+        try:
+            self._join(2 * END_S)
+        except TimeoutError as error:
+            self._error = error
+            observer.LOGGER.error("%s. Its entries are told again.", error)
 
     def _join(self, timeout_s: float) -> None:
         self._thread.join(timeout_s)
