@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.conformance.test_export_queue import Target, Topology
-from txtopo.command import cli
-from txtopo.exports import SequencedExport, leases
+from txtopo.command import cli, export_commands
+from txtopo.errors import FailedException
+from txtopo.exports import ExportQueue, SequencedExport, leases, upkeep
+from txtopo.exports.exporting import Exporting
 from txtopo.stores import SqliteStore
 
 MODULE = """
-from txtopo.exports import ExportQueue
+from txtopo.exports import ExportQueue, HttpExporter
 from txtopo.stores import SqliteStore
 
 queue = ExportQueue("words", SqliteStore({path!r}, "counts"), 1)
@@ -63,6 +66,36 @@ def test_a_stopped_bucket_is_shown_tried_again_and_passed_over(
     assert (shown["entries"], len(shown["skipped"])) == (1, 1)
     assert shown["buckets"][0]["stopped"] is None
     assert run(capsys, "retry", "shop.py:queue") == (0, "0 buckets go on: none had stopped\n")
+
+
+@pytest.mark.usefixtures("stopped")
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_an_exporter_outlives_a_store_that_is_away(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_stopped: bool
+) -> None:
+    real, asked = upkeep.topology_of, list[ExportQueue]()
+
+    def topology_of(queue: ExportQueue) -> str | None:
+        asked.append(queue)
+        if len(asked) < 3:
+            raise FailedException("the store is away")
+        if is_stopped:
+            signal.raise_signal(signal.SIGTERM)
+            raise FailedException("the store is away again")
+        return real(queue)
+
+    def away(*arguments: object) -> None:
+        raise FailedException("the store is away at the end")
+
+    monkeypatch.setattr(upkeep, "topology_of", topology_of)
+    monkeypatch.setattr(upkeep, "status", away)
+    monkeypatch.setattr(Exporting, "run", lambda *arguments: None)
+    monkeypatch.setattr(export_commands, "_WAIT_S", 0.0)
+    with Path("shop.py").open("a") as file:
+        file.write("exporter = HttpExporter('http://shop.example/{key}')\n")
+    code, text = run(capsys, "run", "shop.py:queue", "shop.py:exporter")
+    assert (code, text.count("the store is away\n")) == (0, 1)
+    assert ("exporting queue 'words'" in text) is not is_stopped
 
 
 @pytest.mark.usefixtures("stopped")

@@ -134,10 +134,18 @@ def _run(parsed: argparse.Namespace) -> int:
     if parsed.until_empty:
         ends.set()
     with StopSignals() as signals:
-        while (topology_id := upkeep.topology_of(queue)) is None and not parsed.until_empty:
-            if signals.is_requested:
-                return 0
-            time.sleep(_WAIT_S)
+        topology_id, shown = None, ""
+        while topology_id is None and not signals.is_requested:
+            try:
+                topology_id = upkeep.topology_of(queue)
+                if topology_id is None and parsed.until_empty:
+                    return 0
+            except errors.FailedException as error:
+                if (why := str(error)) != shown:
+                    print(f"txtopo: export queue {queue.id!r} waits: {why}", file=sys.stderr)
+                shown = why
+            if topology_id is None:
+                time.sleep(_WAIT_S)
         if topology_id is None:
             return 0
         with Visibility(topology_id, conf=whereabouts.where(parsed)) as visibility:
@@ -149,8 +157,10 @@ def _run(parsed: argparse.Namespace) -> int:
                 file=sys.stderr,
             )
             exporting.run(lambda: signals.is_requested, threading.Event(), ends, float("inf"))
+    if not parsed.until_empty:
+        return 0
     stopped = [each for each in upkeep.status(queue).buckets if each.stopped is not None]
-    if parsed.until_empty and stopped:
+    if stopped:
         raise errors.TxtopoError(
             f"{len(stopped)} buckets of export queue {queue.id!r} have stopped\n  Look with `txtopo export show {parsed.queue}`."
         )
