@@ -24,7 +24,14 @@ from tests.servers.kafka import MEMORY_AND_BROKER, OPEN_S, KafkaServer
 from tests.topologies.stepped_tasks import Task, set_points
 from txtopo.connectors.kafka import KafkaSink, auxiliary, producing
 from txtopo.errors import ConfigError, FailedException, SetupError, StateMismatchError, UsageError
-from txtopo.exports import EntryRefusedError, Exporter, KafkaExporter, SequencedExport, leases
+from txtopo.exports import (
+    EntryRefusedError,
+    Exporter,
+    ExportQueue,
+    KafkaExporter,
+    SequencedExport,
+    leases,
+)
 
 
 class Changes:
@@ -261,6 +268,13 @@ def test_a_replay_is_written_whole_and_never_after_newer_records(at_hand: Change
     with pytest.raises(UsageError, match="Stop its exporters"):
         exporter.export(entry("b", 2, last))
     assert at_hand.values == [1, 2, 2, 3]
+
+
+def test_a_plan_names_the_topic_and_the_promise(tmp_path: Path) -> None:
+    exporter = KafkaExporter("kafka:9092", "changes")
+    queue = ExportQueue("words", FACTORIES["sqlite"](tmp_path), exporter=exporter)
+    assert queue.guarantee().holds == "entries for KafkaExporter kafka://kafka:9092#changes"
+    assert queue.guarantee().promise.startswith("exactly once, in order")
 
 
 @pytest.mark.parametrize("argument", ["topic", "transactions_topic"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from txtopo import errors
 
@@ -58,6 +58,9 @@ class Exporter(abc.ABC):
     later. So the system must keep each key's sequence, and refuse entries without a higher one.
     ``txtopo.testing.check_exporter`` tells whether it does.
     """
+
+    promise: ClassVar[str] = "at least once, in order, and a target refuses old sequences"
+    """How entries reach the system, for people: ``explain`` shows it."""
 
     @abc.abstractmethod
     def export(self, entries: Iterator[SequencedExport]) -> None:

@@ -57,6 +57,8 @@ class KafkaExporter(linked.LinkedExporter):
     :raises errors.ConfigError: an impossible argument.
     """
 
+    promise = "exactly once, in order, for readers of committed records"
+
     def __init__(
         self,
         servers: str,

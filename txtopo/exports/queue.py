@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from txtopo import errors
-from txtopo.exports import entries, layout
+from txtopo.exports import entries, layout, linked
 from txtopo.stores import base, keys, reserved
 from txtopo.stores.transaction import StoreTransaction
 from txtopo.topology import destination, grouping, kept
@@ -98,14 +98,17 @@ class ExportQueue(destination.Destination):
         beside.writers[self.id].add(key, value)
 
     def guarantee(self) -> destination.Guarantee:
-        goes = "" if self.exporter is None else f" for {type(self.exporter).__name__}"
+        target, goes = self.exporter, ""
+        if target is not None:
+            address = f" {target.address}" if isinstance(target, linked.LinkedExporter) else ""
+            goes = f" for {type(target).__name__}{address}"
         return destination.Guarantee(
             f"ExportQueue {self.id!r} in {self.store.address}",
             f"entries{goes}",
             self.store.opaque,
             False,
             "give the queue's store opaque=True",
-            "at least once, in order, and a target refuses old sequences",
+            (target or entries.Exporter).promise,
             has_one_writer=True,
             place=f"{self.store.address} queue {self.id}",
         )
