@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import random
 import threading
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -65,6 +66,7 @@ class Topology:
         self.txid, self.attempt, self.generation = 0, 0, self.process.task("count", 0).generation
         self.clock = 0.0
         self.restored: str | None = None
+        self.value: Callable[[Any], Any] = lambda count: count
 
     def visible(self) -> VisibleTxid:
         return VisibleTxid(
@@ -99,7 +101,7 @@ class Topology:
                             if gone
                             else opened.update(word, lambda old: (old or 0) + 1)
                         )
-                        self.queue.add(opened, word, update.curr)
+                        self.queue.add(opened, word, self.value(update.curr))
             transactions += sum(context.touched_stores.values())
         return transactions
 
@@ -192,7 +194,9 @@ def test_entries_of_attempts_that_do_not_count_are_not_told(
     assert topology.rows("e") == []
 
 
-def test_an_exporter_that_was_overtaken_changes_nothing(make: Callable[..., Topology]) -> None:
+def test_an_exporter_that_was_overtaken_changes_nothing(
+    make: Callable[..., Topology], caplog: pytest.LogCaptureFixture
+) -> None:
     topology, slow, target = make(buckets=1), Target(), Target()
     topology.commit("a")
     first, second = topology.exporter(slow), topology.exporter(target)
@@ -212,6 +216,7 @@ def test_an_exporter_that_was_overtaken_changes_nothing(make: Callable[..., Topo
     state = layout.Bucket.of(row.curr or "")
     assert (state.holder, state.sequence) == (second.holder, target.kept["a"][0])
     assert target.values == {"a": 3}
+    assert f"this exporter takes bucket 0 from {first.holder}, which" in caplog.text
 
 
 @pytest.mark.in_gate("memory")
@@ -694,6 +699,41 @@ def test_a_bucket_goes_on_by_itself_when_a_target_that_was_away_is_back(
     assert status.stopped is None
 
 
+@pytest.mark.parametrize("is_done", [True, False])
+def test_an_exchange_without_an_answer_is_looked_up(
+    make: Callable[..., Topology], monkeypatch: pytest.MonkeyPatch, is_done: bool
+) -> None:
+    topology, target = make(), Target()
+    exporter = topology.exporter(target)
+    topology.commit(*"aab")
+    topology.clock += leases.BEAT_S
+    change, asked = leases.Leases.change, list[bool]()
+
+    def unanswered(self: Any, rows: Any, *more: Any) -> bool:
+        def exchange(*arguments: Any) -> bool:
+            if is_done:
+                assert rows.exchange(*arguments)
+            raise errors.FailedException("no answer")
+
+        if asked or not target.calls:
+            return change(self, rows, *more)
+        asked.append(True)
+        return change(self, cast("Any", types.SimpleNamespace(exchange=exchange)), *more)
+
+    monkeypatch.setattr(leases.Leases, "change", unanswered)
+    with pytest.raises(errors.FailedException, match="no answer"):
+        exporter.step()
+    topology.commit(*"bc")
+    topology.settle(exporter)
+    assert target.values == dict(topology.store.items())
+    assert (upkeep.status(topology.queue).entries, topology.rows("e")) == (0, [])
+    told = [(entry.key, entry.value) for call in target.calls for entry in call]
+    assert sorted(told) == sorted(
+        [("a", 1), ("a", 2), ("b", 1)] * (2 - is_done) + [("b", 2), ("c", 1)]
+    )
+    exporter.close()
+
+
 def test_a_refusal_after_an_outage_stops_no_bucket(make: Callable[..., Topology]) -> None:
     topology, target, kinds = make(buckets=1), Target(), list[Exception]()
 
@@ -715,6 +755,32 @@ def test_a_refusal_after_an_outage_stops_no_bucket(make: Callable[..., Topology]
         (state,) = [held.state for held in exporter._leases.held.values()]
         assert state.waits_for_a_person is is_stopped
         assert exporter.is_empty() is is_stopped, "a target that is away is waited for"
+
+
+def test_a_value_that_an_exporter_spoiled_comes_again_as_it_was(
+    make: Callable[..., Topology],
+) -> None:
+    topology, target = make(buckets=1), Target()
+    topology.value = lambda count: {"n": count}
+
+    def spoil(told: list[SequencedExport]) -> None:
+        for entry in told:
+            entry.value.pop("n")
+        raise ValueError("refused")
+
+    target.meanwhile = spoil
+    topology.commit("a", "b")
+    exporter = topology.exporter(target, max_attempts=2)
+    topology.settle(exporter)
+    assert len(target.calls) == 3
+    (status,) = upkeep.status(topology.queue).buckets
+    assert status.stopped is not None
+    assert status.stopped["value"] == {"n": 1}
+    target.meanwhile = lambda told: None
+    upkeep.retry(topology.queue, [])
+    topology.settle(exporter)
+    assert target.values == {"a": {"n": 1}, "b": {"n": 1}}
+    exporter.close()
 
 
 def test_the_end_is_heard_between_two_buckets(make: Callable[..., Topology]) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import copy
 import dataclasses
 import itertools
 import json
@@ -272,12 +273,14 @@ class Exporting:
         if new:
             self._check([held.state for held in new], visible)
         for held in new:
-            txid = held.state.sequence >> entries.SEQUENCE_BITS
-            self._readings[held.number] = _Reading(
-                held.state.epoch,
-                held.state.sequence,
-                self._names.entries_from(held.number, txid),
-            )
+            self._read_anew(held)
+
+    def _read_anew(self, held: leases.Held, alone_until: int = 0) -> None:
+        state = held.state
+        at = self._names.entries_from(held.number, state.sequence >> entries.SEQUENCE_BITS)
+        self._readings[held.number] = _Reading(
+            state.epoch, state.sequence, at, alone_until=alone_until
+        )
 
     def _check(self, states: Sequence[layout.Bucket], visible: VisibleTxid) -> None:
         """Refuse a queue that does not belong to the state (R27)."""
@@ -358,8 +361,11 @@ class Exporting:
         batch = [line for held in group for line in self._batch(held, len(group))][: self._most]
         began, told = self._clock(), 0
         if batch:
+            handed = [line.entry for line in batch]
+            if len(batch) == 1:  # it is kept, if the call fails
+                handed = [dataclasses.replace(handed[0], value=copy.deepcopy(handed[0].value))]
             try:
-                told = entries.export_some(self.exporter, [line.entry for line in batch])
+                told = entries.export_some(self.exporter, handed)
                 if not told:
                     raise RuntimeError(entries.UNASKED)
             except errors.TxtopoError:
@@ -441,8 +447,10 @@ class Exporting:
         entry at fault is known."""
         assert self._rows is not None
         if len(batch) > 1:
-            for line in batch:
-                self._readings[line.entry.bucket].alone_until = line.entry.sequence
+            last = {line.entry.bucket: line.entry.sequence for line in batch}
+            for held in group:
+                if held.number in last:  # the exporter may have changed the values in memory
+                    self._read_anew(held, last[held.number])
             LOGGER.warning(
                 "export queue %r tells its next %d entries singly: %s",
                 self._queue.id,

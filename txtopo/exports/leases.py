@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from txtopo import errors
 from txtopo.exports import layout
 from txtopo.stores import direct, stamps
 from txtopo.stores.visible import VisibleTxid
+
+LOGGER = logging.getLogger("txtopo")
 
 LEASE_S = 15.0
 """How long a holder may show no beat, in seconds, before another exporter takes its buckets."""
@@ -185,6 +188,12 @@ class Leases:
                 if (epoch, beat) != (state.epoch, state.beat):
                     self._seen[number] = state.epoch, state.beat, now
                 elif now - since > self._patience_s:
+                    LOGGER.warning(
+                        "export queue %r: this exporter takes bucket %d from %s, which shows no beat",
+                        self._names.queue,
+                        number,
+                        state.holder,
+                    )
                     free.append(number)
                     continue
                 live[state.holder].append(number)
