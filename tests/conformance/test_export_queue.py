@@ -577,7 +577,7 @@ def test_mistakes_are_refused(make: Callable[..., Topology], tmp_path: Path) -> 
     topology = make()
     topology.commit("a")
     mistakes: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
-        (("a~b", topology.store), {}, "id"),
+        *(((id, topology.store), {}, "id") for id in ("a~b", "a:b", "a/b", "", "a" * 41)),
         (("a", topology.store, 0), {}, "buckets"),
         (("a", topology.store, True), {}, "buckets"),
         (("a", topology.store), {"max_entries": 0}, "max_entries"),
@@ -619,6 +619,8 @@ def test_mistakes_are_refused(make: Callable[..., Topology], tmp_path: Path) -> 
             topology.store.transaction(context, RecordedAttempt(9, 99, 0)) as opened,
         ):
             topology.queue.add(opened, key, value)
+    with pytest.raises(errors.UsageError, match="has ended"):
+        topology.queue.add(opened, "a", 1)
 
 
 def begin_anew(topology: Topology) -> None:
