@@ -287,10 +287,13 @@ class Exporting:
         queue, generation = self._queue, layout.generation_of(visible)
         other = [state.generation for state in states if state.generation != generation]
         if other:
+            but = (
+                ", unless the queue is new since the state was restored" if visible.restored else ""
+            )
             raise errors.StateMismatchError(
                 f"export queue {queue.id!r} in {queue.store.address} belongs to generation {other[0]} of topology {visible.topology_id!r},"
                 f" and ZooKeeper is at generation {generation}\n"
-                "  Sequences from two generations cannot be compared. Empty the target, unless the queue is new since the state was restored.\n"
+                f"  Sequences from two generations cannot be compared. Empty the target{but}.\n"
                 "  Then type `txtopo export replay --from-store MODULE:queue MODULE:exporter`."
             )
         # Entries of recorded transactions do not change any more, however far the store has gone on.
