@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import hashlib
+import hmac
 import http.client
 import json
 import logging
@@ -30,8 +31,8 @@ COOKIE = "txtopo-page-{port}"
 
 
 @contextlib.contextmanager
-def served(path: Path) -> Iterator[tuple[server.Page, int]]:
-    host, listening = access.listen("0", is_open_allowed=False)
+def served(path: Path, port: int = 0) -> Iterator[tuple[server.Page, int]]:
+    host, listening = access.listen(str(port), is_open_allowed=False)
     with server.Page(path, listening, TOKEN, host) as page:
         yield page, listening.getsockname()[1]
 
@@ -127,8 +128,32 @@ def test_a_token_in_the_address_becomes_a_cookie_and_leaves_the_address(port: in
     cookie = answer.headers["set-cookie"]
     assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(cookie.split("; "))
     value = cookie.partition(";")[0]
-    assert value == f"{COOKIE.format(port=port)}={TOKEN}"
+    assert value.startswith(f"{COOKIE.format(port=port)}=")
+    assert TOKEN not in value
     assert ask(port, Cookie=value)[0].status == 200
+
+
+def test_the_cookie_of_a_run_opens_no_other_run_and_the_open_page_gets_the_next_cookie(
+    run: CannedRun,
+) -> None:
+    """After a run anyone may listen at the port, and gets what browsers send there."""
+
+    def cookie(port: int, token: str) -> str:
+        return (ask(port, f"/?token={token}")[0].headers["set-cookie"] or "").partition(";")[0]
+
+    def proof(port: int, key: str) -> str:
+        challenge = ask(port, "/api/v1/view")[0].headers["txtopo-challenge"] or ""
+        return hmac.digest(key.encode(), challenge.encode(), "sha256").hex()
+
+    with served(run.path) as (_, port):
+        old = cookie(port, TOKEN)
+        (key,) = re.findall(r'<meta name="key" content="(\w+)">', ask(port, Cookie=old)[1])
+    with served(run.path, port):
+        assert ask(port, Cookie=old)[0].status == 401
+        new = cookie(port, proof(port, key))
+        assert ask(port, Cookie=new)[0].status == 200
+        with served(run.path) as (_, other):  # whose challenge the first port may pass on
+            assert ask(other, f"/?token={proof(other, key)}")[0].status == 401
 
 
 def test_a_token_leads_to_no_other_host(port: int) -> None:
@@ -199,7 +224,7 @@ def test_only_the_pages_own_script_and_style_run(port: int) -> None:
 
 
 def test_the_script_makes_no_markup_of_texts() -> None:
-    script = html.live()
+    script = html.live("")
     for way in ("innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "srcdoc"):
         assert way not in script
     assert not re.search(r"<[^>]+ (on\w+|style)=", script)

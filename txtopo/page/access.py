@@ -2,12 +2,14 @@
 
 Invariants: without a token there is no answer, except to probes. A request for a foreign host, as
 after DNS rebinding, and any method but GET and HEAD are refused. Only a token file opens an address
-that other machines reach.
+that other machines reach. What a browser sends by itself opens this process's page alone: a
+program that takes the port after the run gets nothing that opens the next run's page.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hmac
 import http
 import ipaddress
 import os
@@ -115,10 +117,17 @@ class Guard:
     """Refuses requests before ``app`` sees them, and adds the headers for security to all
     answers."""
 
-    def __init__(self, app: ASGIApp, token: str, hosts: Collection[str], port: int) -> None:
+    def __init__(
+        self, app: ASGIApp, token: str, hosts: Collection[str], place: tuple[str, int]
+    ) -> None:
         self._app, self._token = app, token
+        self.key = _mac(token, f"{place}")
+        """With this key an open page makes the cookie of the next run at ``place``, out of that
+        run's challenge. The page never sends the key."""
+        self._challenge = secrets.token_urlsafe()
+        self._cookie_value = _mac(self.key, self._challenge)
         self._hosts = {"localhost", *(host.lower() for host in hosts)}
-        self._cookie = f"txtopo-page-{port}"  # browsers do not tell ports apart
+        self._cookie = f"txtopo-page-{place[1]}"  # browsers do not tell ports apart
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_guarded(message: Message) -> None:
@@ -145,25 +154,23 @@ class Guard:
         path = request.scope["path"]
         if path in PROBES:
             return None
-        if self._is_token(request.query_params.get("token", "")):
+        if _is_in(request.query_params.get("token", ""), self._token, self._cookie_value):
             rest = [each for each in request.query_params.multi_items() if each[0] != "token"]
             query = f"?{urlencode(rest)}" if rest else ""
             # One slash, or a path such as //elsewhere would lead to another host.
             redirect = RedirectResponse(f"/{path.lstrip('/')}{query}", http.HTTPStatus.SEE_OTHER)
-            redirect.set_cookie(self._cookie, self._token, httponly=True, samesite="strict")
+            redirect.set_cookie(self._cookie, self._cookie_value, httponly=True, samesite="strict")
             return redirect
         bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
-        if self._is_token(bearer) or self._is_token(request.cookies.get(self._cookie, "")):
+        cookie = request.cookies.get(self._cookie, "")
+        if _is_in(bearer, self._token) or _is_in(cookie, self._cookie_value):
             return None
         return _refused(
             http.HTTPStatus.UNAUTHORIZED,
             "There is no token in the request.\n"
             "Type the whole address that the run printed, or send the header `Authorization: Bearer TOKEN`.",
-            **{"www-authenticate": "Bearer"},
+            **{"www-authenticate": "Bearer", "txtopo-challenge": self._challenge},
         )
-
-    def _is_token(self, text: str) -> bool:
-        return secrets.compare_digest(text.encode(), self._token.encode())
 
     def _is_ours(self, host: str) -> bool:
         """Whether ``host`` is an IP address or a name of this machine. A foreign name may point to
@@ -175,6 +182,14 @@ class Guard:
             ipaddress.ip_address(name)
             return True
         return False
+
+
+def _mac(key: str, text: str) -> str:
+    return hmac.digest(key.encode(), text.encode(), "sha256").hex()
+
+
+def _is_in(text: str, *secret: str) -> bool:
+    return any(secrets.compare_digest(text.encode(), each.encode()) for each in secret)
 
 
 def _refused(status: http.HTTPStatus, text: str, **headers: str) -> Response:

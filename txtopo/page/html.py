@@ -37,9 +37,9 @@ POLICY = "; ".join(
 """The content security policy."""
 
 
-def live() -> str:
-    """The page that asks its server for the view."""
-    return _PAGE
+def live(key: str) -> str:
+    """The page that asks its server for the view. ``key`` is :attr:`access.Guard.key`."""
+    return _PAGE.replace(_PLACE, f'<meta name="key" content="{key}">')
 
 
 def whole(view: Mapping[str, Any]) -> str:

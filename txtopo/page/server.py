@@ -49,8 +49,8 @@ class Page:
             Route("/readyz", self._probe(health.Readiness(_now()).doubt)),
         ]
         hosts = (host, socket.gethostname())
-        port = listening.getsockname()[1]
-        self._guard = access.Guard(Starlette(routes=routes), token, hosts, port)
+        place = listening.getsockname()[:2]
+        self._guard = access.Guard(Starlette(routes=routes), token, hosts, place)
         self._server = uvicorn.Server(
             uvicorn.Config(
                 self._app,
@@ -114,7 +114,7 @@ class Page:
                 )
 
     async def _page(self, request: Request) -> Response:
-        return HTMLResponse(html.live())
+        return HTMLResponse(html.live(self._guard.key))
 
     async def _view(self, request: Request) -> Response:
         # JSONResponse raises for characters without a form in UTF-8.
