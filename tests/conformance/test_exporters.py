@@ -238,13 +238,15 @@ def test_http_requests_carry_key_value_and_sequence(
 ) -> None:
     monkeypatch.setenv("SERVICE_TOKEN", f"{TOKEN}\n")
     exporter = HttpExporter(
-        f"{service.url}/v1/{{key}}?full", headers={"X-Team": "a"}, bearer_token_env="SERVICE_TOKEN"
+        f"{service.url}/v1/{{key}}?full",
+        headers={"X-Author": "a"},
+        bearer_token_env="SERVICE_TOKEN",
     )
     export(exporter, (("ä/b", 7), {"n": "ü"}), ("dog", None))
     exporter.close()
     (put, delete) = service.requests
     assert put[:3] == ("PUT", "/v1/%C3%A4%2Fb/7?full", {"n": "ü"})
-    sent = ("Idempotency-Key", "X-Sequence", "X-Generation", "X-Team", "Content-Type")
+    sent = ("Idempotency-Key", "X-Sequence", "X-Generation", "X-Author", "Content-Type")
     assert [put[3][name] for name in sent] == ["queue/g/0/1", "1", "g", "a", "application/json"]
     assert put[3]["Authorization"] == f"Bearer {TOKEN}"
     assert delete[:3] == ("DELETE", "/v1/dog?full", None)
@@ -377,8 +379,8 @@ MISTAKES: list[tuple[Callable[..., Exporter], tuple[Any, ...], dict[str, Any], s
     (HttpExporter, ("https://h/{key}",), {"headers": {"A b": "1"}}, "cannot be given"),
     (HttpExporter, ("https://h/{key}",), {"headers": {"X": "1\r\nY: 2"}}, "no ASCII text"),
     (HttpExporter, ("https://h/{key}",), {"headers": {"X": 1}}, "cannot be given"),
-    (HttpExporter, ("https://h/{key}",), {"headers": {"Cookie": TOKEN}}, "holds a secret"),
-    (HttpExporter, ("https://h/{key}",), {"headers": {"X-Api-Key": TOKEN}}, "holds a secret"),
+    (HttpExporter, ("https://h/{key}",), {"headers": {"Cookie": TOKEN}}, "may hold a secret"),
+    (HttpExporter, ("https://h/{key}",), {"headers": {"X-Api-Key": TOKEN}}, "may hold a secret"),
 ]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import pyarrow as pa
 import pytest
 
 from txtopo import BaseTransactionalBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
@@ -30,6 +31,7 @@ from txtopo.testing import MemoryTransactionalSpout
 
 SECRET = "sw0rdfish"
 VARIABLE = "PLANTED_PASSWORD"
+SCHEMA = pa.schema([("value", pa.string())])
 SPOUTS = (
     KafkaTransactionalSpout,
     OpaqueKafkaTransactionalSpout,
@@ -44,7 +46,14 @@ CONNECTORS = (*SPOUTS, *FILES, KafkaSink, SqlSink, files.FileSink, DeltaSink, *S
 RIGHT: dict[Any, dict[str, Any]] = {
     **{spout: {"servers": "kafka:9092", "topics": "orders"} for spout in SPOUTS},
     KafkaSink: {"servers": "kafka:9092", "topic": "sales"},
-    files.FileTransactionalSpout: {"paths_or_glob": "s3://bucket/rows"},
+    **{
+        spout: {
+            "paths_or_glob": "s3://bucket/rows",
+            **({"schema": SCHEMA} if "schema" in names else {}),
+        }
+        for spout in FILES
+        if "paths_or_glob" in (names := inspect.signature(spout).parameters)
+    },
     files.FileSink: {"root": "s3://bucket/rows"},
     DeltaSink: {"uri": "s3://bucket/rows"},
     files.CommittedFilesSpout: {"root": "s3://bucket/rows", "columns": ["value"]},
@@ -87,7 +96,6 @@ NAMES = {
     "format",
     "growing",
     "header",
-    "headers",
     "idle_timeout_s",
     "isolation",
     "key",
@@ -182,6 +190,8 @@ CLIENT = [
     {"sasl.password": {"value": SECRET}},
     {"sasl.oauthbearer.config": f"password={SECRET}"},
     {"sasl.jaas.config": f'PlainLoginModule required password="{SECRET}";'},
+    {"sasl.kerberos.kinit.cmd": f"echo {SECRET} | kinit ann"},
+    {"sasl.oauthbearer.extensions": f"logicalCluster=lkc-1,api_key={SECRET}"},
     {"oauth_cb": lambda config: (SECRET, 1.0)},
     {"bootstrap.servers": f"ann:{SECRET}@kafka:9092"},
     {"no.such.setting": SECRET},
@@ -209,6 +219,14 @@ PLANTED: dict[str, list[Any]] = {
         f"SASL://ann:{SECRET}@kafka:9092",
     ],
     "client": CLIENT,
+    "headers": [
+        *(
+            {name: SECRET}
+            for name in ("X-Auth", "X-Shared-Key", "Cookie", "X-Api-Key", "SessionId")
+        ),
+        *({"X-Note": f"{scheme} {SECRET}"} for scheme in ("Basic", "bearer")),
+        {"X-Note": f"password={SECRET}"},
+    ],
     "root": ADDRESSES,
     "uri": ADDRESSES,
     "paths_or_glob": ADDRESSES,
@@ -265,6 +283,8 @@ def test_no_secret_is_in_the_pickle_of_a_topology_nor_in_the_refusal(
     monkeypatch.chdir(tmp_path)
     leaks, accepted = [], 0
     for argument in inspect.signature(connector).parameters.keys() & PLANTED.keys():
+        if (connector, argument) == (KafkaSink, "headers"):  # fields of a tuple
+            continue
         for value in PLANTED[argument]:
             arguments = value if argument in ("options", "reading") else {argument: value}
             try:

@@ -28,7 +28,8 @@ CALL_S = 0.5
 """A call takes no further entries after so many seconds: other buckets wait, too."""
 
 _OWN = {"content-type", "content-length", "host", "idempotency-key", "x-sequence", "x-generation"}
-_SECRET = {"authorization", "proxy-authorization", "cookie"}
+_SECRET = re.compile(r"(?i)auth(?!ors?\b)|cookie|key\b|session|signature")
+_CREDENTIALS = re.compile(r"(?i)\s*(basic|bearer|digest|negotiate) ")
 _TOKEN = "Give a token by bearer_token_env=, the name of an environment variable."
 _ANSWER_BYTES = 2**16
 _SHOWN = 200
@@ -205,9 +206,9 @@ def _check(headers: Mapping[str, Any]) -> None:
                 f"  Give names and values as texts. The exporter fills {', '.join(sorted(_OWN))} by itself."
             )
         is_shown = redaction.redacted(value, name) == value and re.fullmatch(r"[ -~]*", value)
-        if name.lower() in _SECRET or not is_shown:
+        if _SECRET.search(name) or _CREDENTIALS.match(value) or not is_shown:
             raise errors.UsageError(
-                f"the header {name} of an HttpExporter holds a secret, which would be pickled and shown, or no ASCII text\n  {_TOKEN}"
+                f"the header {name} of an HttpExporter may hold a secret, which would be pickled and shown, or no ASCII text\n  {_TOKEN}"
             )
 
 

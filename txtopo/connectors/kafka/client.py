@@ -44,6 +44,10 @@ _NOT_FOR_USERS = {
     "bootstrap.servers": "contradicts servers\n  Give the brokers as servers alone.",
     "metadata.broker.list": "contradicts servers\n  Give the brokers as servers alone.",
     "default.topic.config": "would hide settings in a setting\n  Give each setting by its own name.",
+    "sasl.kerberos.kinit.cmd": (
+        "is a command, which may hold a password\n"
+        "  Give client['sasl.kerberos.keytab'] and client['sasl.kerberos.principal']."
+    ),
     "error_cb": "is not for users: a client's errors end the attempt or the run\n  Leave it out.",
     "sasl.jaas.config": (
         "is a setting for Java's client\n"
@@ -60,7 +64,7 @@ linger.ms log.connection.close log.thread.name log_level max.partition.fetch.byt
 metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy partitioner
 queue.buffering.backpressure.threshold queue.buffering.max.kbytes queue.buffering.max.messages queue.buffering.max.ms
 queued.max.messages.kbytes queued.min.messages receive.message.max.bytes reconnect.backoff.jitter.ms reconnect.backoff.max.ms
-reconnect.backoff.ms retry.backoff.max.ms retry.backoff.ms sasl.kerberos.keytab sasl.kerberos.kinit.cmd
+reconnect.backoff.ms retry.backoff.max.ms retry.backoff.ms sasl.kerberos.keytab
 sasl.kerberos.min.time.before.relogin sasl.kerberos.principal sasl.kerberos.service.name sasl.mechanism sasl.mechanisms
 sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud sasl.oauthbearer.assertion.claim.exp.seconds
 sasl.oauthbearer.assertion.claim.iss sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
@@ -132,7 +136,7 @@ class Cluster:
                     f"{self.owner}: client[{name!r}] is no setting that may be given{hint}"
                 )
             if isinstance(value, str) and any(
-                "PRIVATE KEY" in text or _SECRET_IN_URL.search(text)
+                "PRIVATE KEY" in text or _SECRET_IN_URL.search(text) or _holds_secret(name, text)
                 for text in (value, urllib.parse.unquote(value))
             ):
                 raise errors.ConfigError(
@@ -219,6 +223,12 @@ def confluent_kafka() -> Any:
             f"Kafka's library cannot be imported: {error}\n"
             "  Type: pip install 'txtopo[kafka]', for the interpreter of the driver and of every executor."
         ) from error
+
+
+def _holds_secret(setting: str, text: str) -> bool:
+    """Whether ``text`` is a list of extensions, of which one is a secret by its name."""
+    names = [each.partition("=")[0] for each in text.split(",")]
+    return setting == "sasl.oauthbearer.extensions" and any(map(redaction.is_secret, names))
 
 
 def _check_servers(owner: str, servers: str) -> None:
