@@ -399,6 +399,45 @@ class TestOwnRecord:
             producer.write([], [], messages.Message("a", b"v", b"k", partition=0))
 
 
+def test_a_setting_with_which_no_producer_can_be_made_is_an_error_of_the_configuration() -> None:
+    """It would fail every attempt."""
+    cluster = Cluster("Kafka sink", "127.0.0.1:1", {"socket.timeout.ms": 90_000})
+    with pytest.raises(
+        ConfigError, match=r"client: .*`socket.timeout.ms` .*\n  Mend client, or trans"
+    ):
+        TaskProducer(cluster, "id", 60.0)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "named"), [(["near", "far"], True), (["near"], False), ([], False)]
+)
+def test_a_broker_out_of_reach_is_named_where_others_can_be_reached(
+    hosts: list[str], named: bool
+) -> None:
+    class Nearby(Cluster):
+        def reach(self, host: str, port: int, wait_s: float) -> None:
+            if host == "far":
+                raise OSError("refused")
+
+        def confluent_kafka(self) -> Any:
+            brokers = {n: SimpleNamespace(host=host, port=9092) for n, host in enumerate(hosts)}
+            admin = SimpleNamespace(
+                list_topics=lambda *arguments, **more: SimpleNamespace(brokers=brokers),
+                poll=lambda wait_s: 0,
+            )
+            return SimpleNamespace(
+                KafkaException=OSError,
+                admin=SimpleNamespace(AdminClient=lambda settings, logger: admin),
+            )
+
+    timed_out = SimpleNamespace(name=lambda: "_TIMED_OUT", str=lambda: "timed out")
+    asking = log.Log(Nearby("Kafka sink", "near:9092", {}))
+    assert asking.admin
+    with pytest.raises(FailedException) as refused, asking.translated("asking"):
+        raise OSError(timed_out)
+    assert ("far:9092 (refused), out of reach from here" in str(refused.value)) == named
+
+
 class TestOtherNumbersOfTasks:
     @pytest.mark.rule(23, 27)
     def test_a_transaction_that_was_written_by_another_number_is_a_state_mismatch(self) -> None:

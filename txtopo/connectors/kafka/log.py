@@ -23,6 +23,9 @@ _GREETING_S = 0.3
 
 LOGGER = logging.getLogger("txtopo.kafka")
 
+_OUT_OF_REACH = dict[str, list[str]]()
+"""The brokers that this process did not reach at first, by ``servers``."""
+
 Partition = tuple[str, int]
 """Topic and partition number."""
 
@@ -161,10 +164,9 @@ class Log:
         deadline = time.monotonic() + client.CALL_TIMEOUT_S
         while True:
             try:
-                refusals = self._refusals(
-                    admin.list_topics("txtopo", timeout=_GREETING_S).brokers.values()
-                )
-                if not refusals:
+                brokers = admin.list_topics("txtopo", timeout=_GREETING_S).brokers.values()
+                refusals = _OUT_OF_REACH[self.cluster.servers] = self._refusals(brokers)
+                if not refusals or len(refusals) < len(brokers):
                     return
                 if time.monotonic() > deadline:
                     raise errors.SetupError(
@@ -181,13 +183,11 @@ class Log:
                     raise
 
     def _refusals(self, brokers: Iterable[Any]) -> list[str]:
-        """The brokers' addresses, each with the reason why it is out of reach. Empty if any broker
-        can be reached."""
+        """The addresses of the brokers that are out of reach, each with the reason."""
         refusals = []
         for broker in brokers:
             try:
                 self.cluster.reach(broker.host, broker.port, _NEWS_S)
-                return []
             except (OSError, UnicodeError) as error:
                 refusals.append(f"{broker.host}:{broker.port} ({error})")
         return refusals
@@ -430,7 +430,11 @@ def translate(cluster: client.Cluster, doing: str, error: Any) -> Exception:
         return errors.SetupError(
             f"{cluster.owner}: {doing} at {cluster.servers}: {said}\n  {_WRONG_SET_UP[name]}"
         )
-    return errors.FailedException(f"{cluster.owner}: {doing} at {cluster.servers}: {said} ({name})")
+    refusals = _OUT_OF_REACH.get(cluster.servers)
+    more = f"; at first there was {', '.join(refusals)}, out of reach from here" if refusals else ""
+    return errors.FailedException(
+        f"{cluster.owner}: {doing} at {cluster.servers}: {said} ({name}){more}"
+    )
 
 
 class Quiet:

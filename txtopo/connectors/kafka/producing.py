@@ -89,8 +89,10 @@ class MessageRefusedError(Exception):
 
 
 class TaskProducer:
-    """The producer for ``transactional_id``. Its transactions are open for ``timeout_s`` at
-    most."""
+    """The producer for ``transactional_id``. Its transactions are open for ``timeout_s`` at most.
+
+    :raises errors.ConfigError: the library makes no producer with these settings.
+    """
 
     def __init__(
         self,
@@ -113,10 +115,14 @@ class TaskProducer:
             "message.max.bytes": sizes.message,
             "batch.size": sizes.batch,
         }
-        with self._translated("making the producer"):
+        try:
             self._producer = self._kafka.Producer(
                 {**defaults, **cluster.config(settings)}, logger=Quiet()
             )
+        except self._kafka.KafkaException as error:
+            raise errors.ConfigError(
+                f"{cluster.owner}: client: {error.args[0].str()}\n  Mend client, or transaction_timeout_s."
+            ) from None
         self._is_open = False
 
     def init(self, topic: str) -> None:
