@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyspark
 import pytest
 
-from txtopo import Config, LocalCluster, submit_topology
+from tests.unit.test_visibility import Recorder
+from txtopo import Config, LocalCluster, TopologyRun, Visibility, submit_topology
 from txtopo.spark import session, settings
+from txtopo.state import opening
+from txtopo.state.zookeeper import ZooKeeperStateStore
 
 
 class Untouchable:
@@ -73,6 +77,7 @@ def test_a_fork_that_uses_the_spark_of_its_parent_is_refused_with_the_cure(
         lambda: LocalCluster(spark_conf={"spark.ui.enabled": "true"}, progress=False),
         lambda: cluster.submit_topology("words", Config(), topology),
         lambda: submit_topology("words", Config(), topology),
+        object.__new__(TopologyRun).join,
     ):
         said = in_fork(use)
         assert said.startswith(
@@ -81,6 +86,39 @@ def test_a_fork_that_uses_the_spark_of_its_parent_is_refused_with_the_cure(
         assert "spawn" in said
     settings.refuse_fork()
     assert in_fork(refuse_without_a_gateway) == "None", "a fork with a Spark of its own is refused"
+
+
+def test_a_fork_reads_the_state_over_a_connection_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As the workers of a web server that is loaded before it forks."""
+    recorder, processes = Recorder(), list[int]()
+
+    @contextlib.contextmanager
+    def opened(*where: Any) -> Iterator[opening.Opened]:
+        processes.append(os.getpid())
+        with recorder.opened() as state:
+            yield state
+
+    monkeypatch.setattr(opening, "opened", opened)
+    recorder.commit()
+    reader = Visibility("words")
+
+    def look() -> object:
+        seen = int(reader.txid()), int(reader.txid())
+        return *seen, [process == os.getpid() for process in processes]
+
+    assert reader.txid() == 1
+    assert in_fork(look) == "(1, 1, [False, True])"
+    assert (reader.txid(), processes) == (1, [os.getpid()])
+
+
+def test_a_fork_does_not_end_its_parents_connection_to_zookeeper() -> None:
+    store: Any = object.__new__(ZooKeeperStateStore)
+    store._client, store._closed, store._pid = Untouchable(), False, os.getpid()
+    assert in_fork(store.close) == "None"
+    with pytest.raises(AssertionError, match="a fork asked Spark for stop"):
+        store.close()
 
 
 def test_a_fork_ends_neither_the_spark_nor_the_state_of_its_parent(

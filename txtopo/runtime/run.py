@@ -34,7 +34,7 @@ from txtopo.runtime.export import Export, SharedVisibility
 from txtopo.runtime.requests import Requests
 from txtopo.runtime.revival import Revival
 from txtopo.runtime.visibility import Visibility
-from txtopo.spark import session, threads
+from txtopo.spark import session, settings, threads
 from txtopo.spark.jobs import SparkJobs
 from txtopo.spark.machine import Machine
 from txtopo.state import base, credentials, layout, lease, liveness, retry
@@ -380,6 +380,7 @@ class TopologyRun:
     def _wait(
         self, is_met: Callable[[RunStatus], bool], timeout_s: float | None, awaited: str
     ) -> RunStatus:
+        settings.refuse_fork()  # its copy of the thread has ended
         try:
             return self._wait_until(is_met, timeout_s, awaited)
         finally:

@@ -14,6 +14,7 @@ smaller txid, unless the topology's state was reset.
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -64,6 +65,7 @@ class Visibility:
         self._files = recorded.files_of(self._data_dir)
         self._live = contextlib.ExitStack()
         self._store: base.StateStore | None = None
+        self._pid = os.getpid()
 
     def txid(self) -> visible.VisibleTxid:
         """The last transaction whose commit is recorded, or 0 if there is none yet.
@@ -139,6 +141,9 @@ class Visibility:
     @contextlib.contextmanager
     def _state(self) -> Any:
         """The state. A connection to a server is kept."""
+        if self._pid != os.getpid():
+            self.close()
+            self._pid = os.getpid()
         if self._store is not None:
             yield self._store
             return

@@ -14,6 +14,7 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -95,6 +96,7 @@ class ZooKeeperStateStore(base.StateStore):
         self.outages = 0
         """How often the connection was lost."""
         self._closed = False
+        self._pid = os.getpid()
         self._dropped = 0
         self._link = client.Client(
             self._servers,
@@ -249,8 +251,8 @@ class ZooKeeperStateStore(base.StateStore):
                 )
 
     def close(self) -> None:
-        if self._closed:
-            return
+        if self._closed or self._pid != os.getpid():
+            return  # a fork leaves the connection to its parent
         self._closed = True
         with contextlib.suppress(exceptions.KazooException):
             self._client.stop()
