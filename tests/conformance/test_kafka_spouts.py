@@ -23,8 +23,11 @@ def test_the_kafka_spouts_keep_the_contract(kafka: KafkaServer, kind: Any) -> No
         kafka.produce(topic, values, partition)
         rows += [(value,) for value in values]
     report = check_spout(
-        lambda: kind(kafka.servers, topic, records_per_batch=4, format="text"),
+        lambda: kind(
+            kafka.servers, topic, records_per_batch=4, format="text", client_group=f"of-{topic}"
+        ),
         expected=rows,
         stories=8,
     )
     assert (report.is_exhausted, report.tuples, report.partitions) == (True, len(rows), 3)
+    assert set(kafka.committed(f"of-{topic}", topic, 3)) == {-1001}, "a trial set a group's offsets"

@@ -502,6 +502,8 @@ def test_the_first_line_about_a_lost_job_is_whole() -> None:
 
 def test_where_nothing_ran_out_nothing_is_said() -> None:
     assert out_of_resources.cure_of("FetchFailed(BlockManagerId(1), shuffleId=3)") is None
+    refused = "FetchFailed(BlockManagerId(1), message=Connection refused: /10.0.0.2:41733)"
+    assert out_of_resources.cure_of(refused) is None
 
 
 def test_the_memory_of_commits_does_not_grow_between_looks(monkeypatch: pytest.MonkeyPatch) -> None:

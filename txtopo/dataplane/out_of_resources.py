@@ -160,7 +160,6 @@ _SPARKS_WORDS: tuple[tuple[tuple[str, ...], str], ...] = (
             "Answer from Java side is empty",
             "Error while sending or receiving",
             "connect to the Java server",
-            "Connection refused",
         ),
         "The driver's JVM is gone. If its heap was full: raise spark.driver.memory, or lower inline_bytes_max or max_spout_pending.",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -90,6 +91,10 @@ class _KafkaSpout(destination.Simulable):
 
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         declarer.declare(self.fields)
+
+    def publish_nothing(self) -> None:
+        """Forget ``client_group``, as for a trial, whose positions nothing but the trial reads."""
+        self.source = dataclasses.replace(self.source, client_group=None)
 
     def simulated(self, world: destination.World) -> _KafkaSpout:
         """The spout's own code, on brokers in memory that hold the sample."""

@@ -79,6 +79,7 @@ def check_spout(
 
     def make() -> tuple[TopologyGraph, Any]:
         user_spout = make_spout()
+        getattr(user_spout, "publish_nothing", lambda: None)()
         return spout_graph(user_spout), user_spout
 
     return check_graph(
