@@ -304,7 +304,7 @@ class TestRights:
         settings = {"servers": kafka.sasl_servers, "client": secret}
         with pytest.raises(
             RowRefusedError,
-            match=r"row 2 of .*\(MSG_SIZE_TOO_LARGE\)\n  The row: a record of 2000 bytes",
+            match=r"row 2 of .*\(MSG_SIZE_TOO_LARGE\)\. The brokers do not .*DESCRIBE_CONFIGS.*\n  The row: a record of 2000",
         ):
             sales.write(process, 1, 0, ["a", "b" * 2000, "c"], sink=sales.sink(**settings))
         kafka.wait_until_settled(sales.topic)

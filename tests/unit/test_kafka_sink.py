@@ -399,6 +399,41 @@ class TestOwnRecord:
             producer.write([], [], messages.Message("a", b"v", b"k", partition=0))
 
 
+@pytest.mark.parametrize(
+    ("bounds", "outcome", "said"),
+    [
+        ([1000, 8000], FailedException, "topic sales had another bound on a record meanwhile"),
+        ([1000, 1000], RowRefusedError, r"too large \(MSG_SIZE_TOO_LARGE\)\n  The row"),
+        (
+            [None, None],
+            RowRefusedError,
+            "LARGE\\).*allow the user DESCRIBE_CONFIGS.*message.max.bytes",
+        ),
+    ],
+)
+def test_a_record_that_is_too_large_blames_the_row_only_for_a_bound_that_holds(
+    bounds: list[int | None],
+    outcome: type[Exception],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*arguments: object) -> bool:
+        raise producing.MessageRefusedError("MSG_SIZE_TOO_LARGE", "too large", 1)
+
+    def described(*arguments: object) -> target.Target:
+        return target.Target("sales", 1, False, bounds.pop(0))
+
+    monkeypatch.setattr(target, "_described", described)
+    context = WorkerProcess().task("write", 0, num_tasks=1)
+    ledger: Any = SimpleNamespace(
+        apply=refuse, cluster=Cluster("Kafka sink", "kafka:9092", {}), sink="sales"
+    )
+    rows = [messages.Message("sales", b"v" * 2000)]
+    target.bytes_max(context.resource, ledger.cluster, rows)
+    with pytest.raises(outcome, match=said):
+        intake.apply(ledger, context, TransactionAttempt(1, 0), rows)
+
+
 def test_a_setting_with_which_no_producer_can_be_made_is_an_error_of_the_configuration() -> None:
     """It would fail every attempt."""
     cluster = Cluster("Kafka sink", "127.0.0.1:1", {"socket.timeout.ms": 90_000})

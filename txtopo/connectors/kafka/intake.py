@@ -95,11 +95,18 @@ def apply(
     try:
         return ledger.apply(context, attempt, rows)
     except producing.MessageRefusedError as error:
-        number, row = error.number, ""
+        number, row, reason = error.number, "", f"{error.said} ({error.name})"
+        bytes_max = dict[str, int]()
+        if error.name == "MSG_SIZE_TOO_LARGE":
+            bytes_max = _bounds_that_hold(ledger, context, rows)
+            if not bytes_max and "message.max.bytes" not in ledger.cluster.settings:
+                reason += (
+                    ". The brokers do not tell this user the topic's bound: allow the user DESCRIBE_CONFIGS of the topic,"
+                    " or give client['message.max.bytes']"
+                )
         if not number and error.name == "MSG_SIZE_TOO_LARGE":
             # The brokers do not say which row. It is the largest row, compared with its topic's
             # bound.
-            bytes_max = target.bytes_max(context.resource, ledger.cluster, rows)
             shares = [
                 len(message.value or b"") / bytes_max.get(message.topic, 1) for message in rows
             ]
@@ -114,5 +121,23 @@ def apply(
             str(attempt),
             number,
             row,
-            f"{error.said} ({error.name})",
+            reason,
         ) from error
+
+
+def _bounds_that_hold(
+    ledger: ledgers.Ledger, context: contexts.TopologyContext, rows: Collection[Message]
+) -> dict[str, int]:
+    """The bounds of the rows' topics, asked anew.
+
+    :raises errors.FailedException: a bound was another when this process asked for it.
+    """
+    known = target.bytes_max(context.resource, ledger.cluster, rows)
+    target.forget(context.resource, ledger.cluster)
+    bounds = target.bytes_max(context.resource, ledger.cluster, rows)
+    for topic in bounds:
+        if known.get(topic) != bounds[topic]:
+            raise errors.FailedException(
+                f"{ledger.sink}: topic {topic} had another bound on a record meanwhile: {known.get(topic)}, now {bounds[topic]}"
+            )
+    return bounds

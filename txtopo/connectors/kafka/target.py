@@ -49,10 +49,15 @@ def target_of(
 
     :raises errors.SetupError: the topic does not exist, or the user may not describe it.
     """
-    targets: dict[str, Target] = resource(f"kafka-targets:{cluster.key}:{os.getpid()}", dict)
+    targets = _targets(resource, cluster)
     if topic not in targets or partition >= targets[topic].partitions:
         targets[topic] = _described(log_of(resource, cluster), topic, partition + 1)
     return targets[topic]
+
+
+def forget(resource: Resource, cluster: client.Cluster) -> None:
+    """Ask the brokers again for every topic."""
+    _targets(resource, cluster).clear()
 
 
 def checked(
@@ -101,6 +106,11 @@ def sizes_of(
     """A producer's bounds for ``rows``."""
     bounds = bytes_max(resource, cluster, rows).values()
     return producing.Sizes(max(bounds), min(bounds)) if bounds else producing.OF_THE_LIBRARY
+
+
+def _targets(resource: Resource, cluster: client.Cluster) -> dict[str, Target]:
+    known: dict[str, Target] = resource(f"kafka-targets:{cluster.key}:{os.getpid()}", dict)
+    return known
 
 
 def _described(log: Log, topic: str, partitions: int) -> Target:
