@@ -93,3 +93,4 @@ def test_every_job_of_a_sealed_transaction_has_the_task_counts_of_its_seal(tmp_p
     assert [dict(job.task_counts) for job in jobs.told if job.attempt.txid == 2] == [
         {"numbers": 3, "pass": 3, "keep": 1}
     ] * 2
+    assert board.snapshot().replays == 1, "the sealed transaction was processed again"
