@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers import memory_kafka
 from txtopo.command import cli
 
 TOPOLOGY = """\
 from txtopo import BaseCommitterTransactionalSpout, BaseTransactionalBolt, Destination, Fields, Guarantee, ICommitter, TransactionalTopologyBuilder
 from txtopo.connectors.files import FileTransactionalSpout
-from txtopo.connectors.kafka import KafkaSink
+from txtopo.connectors.kafka import KafkaSink, KafkaTransactionalSpout
 from txtopo.connectors.sql import SqlSink
 from txtopo.stores import SqliteStore, SqlStore
 from txtopo.testing import OpaqueMemoryTransactionalSpout
@@ -82,6 +83,13 @@ def acknowledging(*stores):
 
 def acknowledging_in_a_store():
     return acknowledging(Sink())
+
+
+def from_kafka():
+    spout = KafkaTransactionalSpout("memory:9092", "orders")
+    builder = TransactionalTopologyBuilder("judged", "spout", spout)
+    builder.set_bolt("write", Writes()).global_grouping("spout")
+    return builder.build_topology()
 
 
 def sinking(*fields, sink="sql", **options):
@@ -254,3 +262,15 @@ def test_validate_asks_the_database_for_table_and_columns_where_it_is_told_to(
         shop.execute("ALTER TABLE sales ADD COLUMN Line")
         assert said("--connect") == ""
         assert shop.execute("SELECT name FROM sqlite_master").fetchall() == [("sales",)]
+
+
+def test_validate_asks_the_brokers_for_the_topics_of_a_spout_where_it_is_told_to(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kafka = memory_kafka.patched_in(monkeypatch)
+    command = ["validate", "judged.py:from_kafka()"]
+    assert cli.main(command) == 0
+    assert cli.main([*command, "--connect"]) == 2
+    assert "topic 'orders'" in capsys.readouterr().err
+    kafka.new_topic("orders")
+    assert cli.main([*command, "--connect"]) == 0

@@ -199,7 +199,7 @@ def _parser() -> argparse.ArgumentParser:
     validated.add_argument(
         "--connect",
         action="store_true",
-        help="also ask databases and brokers for the tables and topics of sinks",
+        help="also ask databases and brokers for tables and topics",
     )
     options.add_verbose(validated)
     validated.set_defaults(do=_validate)
@@ -431,9 +431,9 @@ def _validate(parsed: argparse.Namespace) -> int:
     session.local_cores(parsed.master)
     runs.refuse_local_only(graph, parsed.master)
     for component in graph.components.values() if parsed.connect else ():
-        check: Any = getattr(
-            pickling.loads(component.template), "check_destination", lambda fields: None
-        )
+        connector: Any = pickling.loads(component.template)
+        getattr(connector, "check_source", lambda: None)()
+        check = getattr(connector, "check_destination", lambda fields: None)
         for subscription in component.inputs:
             check(graph.components[subscription.source].outputs[subscription.stream].fields)
     print(

@@ -92,6 +92,10 @@ class _KafkaSpout(destination.Simulable):
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         declarer.declare(self.fields)
 
+    def check_source(self) -> None:
+        """Ask the brokers whether the topics exist and may be read."""
+        planning.Planner(self.source, dict).close()
+
     def publish_nothing(self) -> None:
         """Forget ``client_group``, as for a trial, whose positions nothing but the trial reads."""
         self.source = dataclasses.replace(self.source, client_group=None)
