@@ -4,12 +4,14 @@ brokers in memory."""
 from __future__ import annotations
 
 import shlex
+import sys
 from typing import Any
 
 import pytest
 
 from tests.patience import PATIENCE_S
 from tests.servers import memory_kafka
+from tests.topologies import kafka_sinks
 from tests.topologies.kafka_sinks import COMPONENT, Sales
 from txtopo import Fields, TransactionalTopologyBuilder
 from txtopo.command import cli
@@ -107,6 +109,17 @@ def test_a_reset_ends_a_transaction_that_has_rows_and_no_record_yet(
     assert shop.is_fenced()
     shop.run_again(process)
     assert shop.values == ["again", "again"]
+
+
+def test_the_topic_of_a_component_with_a_dot_is_no_other_topologys(
+    kafka: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (kafka_sinks, sys.modules[__name__]):
+        monkeypatch.setattr(module, "COMPONENT", "write.all")
+    shop = Shop(kafka)
+    shop.reset(execute=True)
+    assert kafka.is_settled(shop.topic)
+    assert shop.is_fenced()
 
 
 def test_a_transaction_that_was_committed_a_moment_ago_is_reset_as_a_committed_one(

@@ -133,7 +133,10 @@ class Ledger(task_ledger.TaskLedger):
 
     def kept(self, topology_id: str, component: str) -> upkeep.AuxiliaryTopics:
         """The topology's auxiliary topics, or the auxiliary topic that the user has named."""
-        return upkeep.AuxiliaryTopics(self.cluster, topology_id, self.transactions_topic, self.name)
+        topic = self.transactions_topic
+        if "." in component:  # without records, its topic looks like another topology's
+            topic = self.auxiliary_topic(topology_id, component)
+        return upkeep.AuxiliaryTopics(self.cluster, topology_id, topic, self.name)
 
     def rows_left(self, topology_id: str) -> str:
         """The sink's address if the topology has written and the topic has records, else an empty
