@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.servers import ports
 from txtopo.command import cli, doctor
 from txtopo.errors import SetupError
 from txtopo.spark import session
@@ -31,6 +32,9 @@ class Usage(NamedTuple):
     total: int
     used: int
     free: int
+
+
+TRIAL = doctor._TRIAL
 
 
 @pytest.fixture(autouse=True)
@@ -214,6 +218,26 @@ def test_a_user_without_a_name_cannot_start_spark(monkeypatch: pytest.MonkeyPatc
 def test_a_data_directory_that_is_a_file_is_told(place: Path) -> None:
     (place / ".txtopo").touch()
     assert "is a file" in check("data directory").fact
+
+
+def test_a_data_directory_that_every_user_may_write_is_told(place: Path) -> None:
+    (place / ".txtopo").mkdir()
+    (place / ".txtopo" / "notes.txt").touch()
+    (place / ".txtopo").chmod(0o777)
+    result = check("data directory")
+    assert result.status == "missing"
+    assert "every user may write to the data directory" in result.fact
+    assert (result.cure or "").startswith("Type `chmod o-w ")
+
+
+@pytest.mark.thorough
+def test_a_zookeeper_in_the_settings_that_does_not_answer_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(doctor, "_TRIAL", TRIAL)
+    monkeypatch.setenv("TXTOPO_ZOOKEEPER", f"127.0.0.1:{ports.free_port()}")
+    result = doctor.trial()
+    assert (result.status, "ZooKeeper" in result.fact) == ("missing", True)
 
 
 def test_a_data_directory_in_use_is_told(place: Path) -> None:

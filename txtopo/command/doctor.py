@@ -28,7 +28,7 @@ from typing import Literal
 
 from txtopo import errors
 from txtopo.command import output
-from txtopo.state import directory, java
+from txtopo.state import directory, java, privacy
 
 DESCRIPTION = (
     "Check whether a run can start on this machine. Each missing thing is shown with its cure."
@@ -51,7 +51,13 @@ MEMORY_ADVISED_BYTES = 3 << 30
 TRIAL_S = 120.0
 _TRIAL = """
 import sys, txtopo
+from txtopo.config import sources
+from txtopo.state import credentials, opening
 try:
+    conf = sources.resolve().config
+    if conf.zookeeper:
+        place = opening.Place(conf.data_dir, conf.zookeeper, conf.zookeeper_root, credentials.of(conf))
+        opening.look(lambda state: None, place)
     with txtopo.LocalCluster(master="local[1]", progress=False) as cluster:
         cluster.context.parallelize([0], 1).foreach(lambda n: __import__("txtopo.dataplane.slot"))
 except Exception as error:
@@ -290,6 +296,12 @@ def _data_dir(path: Path) -> Check:
             f"{place} is in use by another run",
             f"Stop that run, or wait for its end. {cure}",
         )
+    if place.exists():
+        try:
+            privacy.refuse_open(place)
+        except errors.SetupError as error:
+            fact, _, cure = str(error).partition("\n")
+            return Check(name, "missing", fact, cure.strip())
     while not place.exists():
         place = place.parent
     return _writable(name, place, path.absolute(), DISK_FREE_MIN_BYTES, cure)

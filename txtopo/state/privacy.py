@@ -31,15 +31,9 @@ def close_to_others(path: Path) -> None:
     :raises OSError: the modes cannot be changed.
     """
     names = os.listdir(path)
+    refuse_open(path)
     if all(name.startswith(OURS) for name in names):
         _close(path)
-    else:
-        mode = os.stat(path).st_mode
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            raise errors.SetupError(
-                f"every user may write to the data directory {path}, which holds other files, too\n"
-                f"  Type `chmod o-w {shlex.quote(str(path))}`, or choose a directory for txtopo alone with `--data-dir PATH` (data_dir= in Python)."
-            )
     for name in names:
         if name.startswith("zookeeper") and (path / name).is_dir():
             for folder, _, files in os.walk(path / name):
@@ -48,6 +42,20 @@ def close_to_others(path: Path) -> None:
                     _close(Path(folder) / file)
         elif name.startswith(OURS) and not name.startswith(("submit", "journal")):
             _close(path / name)
+
+
+def refuse_open(path: Path) -> None:
+    """Refuse a directory that every user may write to, and that is not txtopo's alone.
+
+    :raises SetupError: it is such a directory.
+    """
+    mode = os.stat(path).st_mode
+    is_open = mode & stat.S_IWOTH and not mode & stat.S_ISVTX
+    if is_open and not all(name.startswith(OURS) for name in os.listdir(path)):
+        raise errors.SetupError(
+            f"every user may write to the data directory {path}, which holds other files, too\n"
+            f"  Type `chmod o-w {shlex.quote(str(path))}`, or choose a directory for txtopo alone with `--data-dir PATH` (data_dir= in Python)."
+        )
 
 
 def _close(path: Path) -> None:
