@@ -116,7 +116,7 @@ def test_the_document_of_an_error_is_one_too(capsys: pytest.CaptureFixture[str])
 @pytest.mark.thorough
 @pytest.mark.usefixtures("no_other_processes")
 def test_several_processes_come_to_the_same_verdict(capsys: pytest.CaptureFixture[str]) -> None:
-    code, said = document_of(capsys, "right", "-j", "2")
+    code, said = document_of(capsys, "right", "--jobs", "2")
     assert (code, said["schedules"], said["is_partial"]) == (0, 20, False)
     assert said["faults"] == document_of(capsys, "right")[1]["faults"]
 

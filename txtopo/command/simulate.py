@@ -86,6 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "-j",
+        "--jobs",
         type=options.at_least_one,
         default=1,
         metavar="N",
