@@ -90,6 +90,56 @@ class Reader:
         self._connection.close()
 
 
+# -- documents for programs -------------------------------------------------------------------------
+
+
+def document(port: int, path: str) -> dict[str, Any]:
+    answer, text = ask(port, f"/api/v1/{path}", **BEARER)
+    assert (answer.status, answer.headers["content-type"]) == (200, "application/json"), text
+    shown: dict[str, Any] = json.loads(text)
+    assert shown["schema_version"] == 1
+    assert shown["topology_id"] == "words"
+    return shown
+
+
+def test_programs_get_the_views_parts_and_the_journals_transactions(port: int) -> None:
+    view = document(port, "view")
+    status = document(port, "status")
+    assert (status["running"], status["current"], status["committed"]) == (True, 9, 8)
+    assert (status["generation"], status["epoch"]) == ("bf9d9217", 1)
+    assert (status["run"], status["latency_s"]) == (view["run"], view["latency_s"])
+    plan = document(port, "plan")
+    assert (plan["components"], plan["at_work"]) == (view["plan"]["components"], view["components"])
+    assert document(port, "failures")["failures"] == view["failures"]
+    assert document(port, "stores")["stores"] == view["stores"]
+    newest, first = document(port, "transactions"), document(port, "transactions?from=2&limit=3")
+    assert [each["txid"] for each in newest["transactions"]] == [*range(1, 9)]
+    assert [each["txid"] for each in first["transactions"]] == [2, 3, 4]
+    assert (newest["begins_at"], newest["holes"], len(newest["runs"])) == (1, [], 1)
+    five = document(port, "transactions/5")
+    assert (five["committed"], five["failed"], len(five["attempts"])) == (True, 1, 2)
+    assert [each["txid"] for each in five["discarded_with_it"]] == [6]
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "text"),
+    [
+        ("?from=x", 400, "from is 'x'\n  Give a whole number from 1 to 1"),
+        ("?limit=501", 400, "limit is '501'\n  Give a whole number from 1 to 500."),
+        ("?last=5", 400, "'last' is no parameter\n  Give from and limit, each once."),
+        ("?limit=1&limit=2", 400, "'limit' is no parameter"),
+        ("/0", 400, "the transaction is '0'\n"),
+        ("/" + "9" * 5000, 400, "the transaction is '99"),
+        ("/77", 404, "the journal has no attempt of transaction 77"),
+    ],
+)
+def test_a_bad_question_is_answered_with_the_cure(
+    port: int, path: str, status: int, text: str
+) -> None:
+    answer, said = ask(port, f"/api/v1/transactions{path}", **BEARER)
+    assert (answer.status, text in said) == (status, True), said
+
+
 # -- who may look ----------------------------------------------------------------------------------
 
 
@@ -169,7 +219,9 @@ def test_a_program_sends_the_token_as_a_header(port: int) -> None:
 @pytest.mark.parametrize(
     "headers", [{}, {"Authorization": "Bearer other"}, {"Cookie": "txtopo-page-{port}=other"}]
 )
-@pytest.mark.parametrize("path", ["/", "/api/v1/view", "/api/v1/events", "/metrics", "/?token=no"])
+@pytest.mark.parametrize(
+    "path", ["/", "/api/v1/view", "/api/v1/stores", "/api/v1/events", "/metrics", "/?token=no"]
+)
 def test_without_the_token_there_is_no_answer(
     port: int, path: str, headers: dict[str, str]
 ) -> None:

@@ -13,14 +13,11 @@ from typing import Any
 from txtopo import errors
 from txtopo.command import options, output, whereabouts
 from txtopo.engine import logged
-from txtopo.journal import fold, reader, watch
+from txtopo.journal import documents, reader, watch
 from txtopo.journal.fold import Transaction, View
 from txtopo.journal.records import Record
 from txtopo.page import html
 from txtopo.state import administration, opening
-
-LAST = 20
-"""How many transactions ``history`` shows by default."""
 
 _CUT = 100
 """A line shows so many characters of an error or of a partition's metadata."""
@@ -39,7 +36,7 @@ def add(commands: Any) -> None:
     history.add_argument(
         "--last",
         type=options.at_least_one,
-        default=LAST,
+        default=documents.LAST,
         metavar="N",
         help="show N transactions (default: %(default)s)",
     )
@@ -82,28 +79,11 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
 def _history(parsed: argparse.Namespace) -> int:
     if parsed.html is not None:
         return _write_page(parsed)
-    journal, view, notes = _opened(parsed, _read)
-    first = parsed.first or 1
-    txids = [
-        txid
-        for txid, each in sorted(view.transactions.items())
-        if txid >= first and (each.failed or not parsed.failed)
-    ]
-    txids = txids[: parsed.last] if parsed.first is not None else txids[-parsed.last :]
-    transactions = [view.transactions[txid] for txid in txids]
-    begins_at = journal.extent(view.generation)[0]
-    holes = []
-    if not parsed.failed and begins_at is not None:
-        first = max(begins_at, parsed.first or (txids or [1])[0])
-        holes = view.holes(first, first + parsed.last - 1 if parsed.first else view.current)
+    asked = (parsed.last, parsed.first, parsed.failed)
+    journal, view, notes = _opened(parsed, lambda journal: documents.read(journal, *asked))
+    shown = transactions, holes, begins_at = documents.listed(journal, view, *asked)
     if parsed.json:
-        shown = {
-            "begins_at": begins_at,
-            "transactions": [as_data(each, view.current) for each in transactions],
-            "holes": [list(hole) for hole in holes],
-            "runs": view.runs,
-        }
-        output.print_json({**_head(parsed, view, journal), **shown})
+        output.print_json(documents.history(parsed.topology, journal, view, shown))
     else:
         begins = "" if begins_at is None else f", the journal begins at {begins_at}"
         print(f"topology {parsed.topology}: the next transaction is {view.current}{begins}")
@@ -112,7 +92,7 @@ def _history(parsed: argparse.Namespace) -> int:
 
 
 def _write_page(parsed: argparse.Namespace) -> int:
-    if parsed.json or parsed.failed or parsed.first is not None or parsed.last != LAST:
+    if parsed.json or parsed.failed or parsed.first is not None or parsed.last != documents.LAST:
         raise errors.UsageError(
             "--html goes with none of --json, --failed, --from and --last\n  Leave them out: the page shows the newest transactions."
         )
@@ -128,36 +108,23 @@ def _write_page(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def _read(journal: reader.Reader, parsed: argparse.Namespace) -> list[Record]:
-    if parsed.failed:
-        return journal.failed(parsed.last)
-    if parsed.first is not None:
-        return journal.about(range(parsed.first, parsed.first + parsed.last))
-    return journal.recent(parsed.last)
-
-
 def _why(parsed: argparse.Namespace) -> int:
-    journal, view, notes = _opened(parsed, lambda journal, parsed: journal.about([parsed.txid]))
-    if parsed.txid not in view.transactions:
-        raise errors.UsageError(_nothing_about(parsed.txid, view))
-    transaction = view.transactions.pop(parsed.txid)
-    behind = [
-        record
-        for each in view.transactions.values()
-        for record in each.behind
-        if record["because_of"].startswith(f"{parsed.txid}:")
-    ]
+    txid = parsed.txid
+    journal, view, notes = _opened(parsed, lambda journal: journal.about([txid]))
+    if txid not in view.transactions:
+        raise errors.UsageError(_nothing_about(txid, view))
     if parsed.json:
-        story = as_data(transaction, view.current)
-        output.print_json({**_head(parsed, view, journal), **story, "discarded_with_it": behind})
+        output.print_json(documents.why(parsed.topology, journal, view, txid))
     else:
+        behind = documents.discarded_with(view, txid)
+        transaction = view.transactions[txid]
         lines = why_lines(parsed.topology, view, transaction, behind, parsed.tracebacks)
         print("\n".join(lines + notes))
     return 0
 
 
 def _opened(
-    parsed: argparse.Namespace, read: Callable[[reader.Reader, argparse.Namespace], list[Record]]
+    parsed: argparse.Namespace, read: Callable[[reader.Reader], list[Record]]
 ) -> tuple[reader.Reader, View, list[str]]:
     """The journal, the view of what ``read`` finds there, and notes for people."""
     journal = reader.Reader(whereabouts.journal(parsed))
@@ -177,8 +144,7 @@ def _opened(
         notes.append(
             f"{logged.first_line(str(error))}. The commits shown are the ones in the journal"
         )
-    view = fold.fold(read(journal, parsed), generation, current)
-    view.current = max(view.current, journal.extent(view.generation)[1])
+    view = documents.view_of(journal, read(journal), generation, current)
     if journal.torn:
         notes.append(f"cut lines were skipped: {journal.torn}. A killed run leaves a cut line")
     if journal.other_versions:
@@ -187,30 +153,6 @@ def _opened(
             f"lines in format {versions} were skipped: a different txtopo version has written them"
         )
     return journal, view, notes
-
-
-# -- as data -------------------------------------------------------------------------------------
-
-
-def _head(parsed: argparse.Namespace, view: View, journal: reader.Reader) -> dict[str, Any]:
-    return {
-        "topology_id": parsed.topology,
-        "generation": view.generation,
-        "current": view.current,
-        "torn_lines": journal.torn,
-        "other_versions": sorted(journal.other_versions),
-    }
-
-
-def as_data(transaction: Transaction, current: int) -> dict[str, Any]:
-    """``transaction`` as JSON-able values."""
-    return {
-        "txid": transaction.txid,
-        "committed": transaction.txid < current,
-        "failed": len(transaction.failed),
-        "behind": len(transaction.behind),
-        "attempts": transaction.attempts,
-    }
 
 
 # -- as text -------------------------------------------------------------------------------------

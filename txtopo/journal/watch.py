@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from txtopo import version
 from txtopo.journal import fold, live, reader, records, writer
 from txtopo.journal.records import Record
 from txtopo.state import liveness
-
-SCHEMA = 1
 
 TRANSACTIONS_MAX = 500
 """The view has so many transactions, the newest."""
@@ -206,7 +205,7 @@ class Watch:
         rest = [segment.is_torn for segment in self._segments.values()]
         is_alive = head is not None and self._is_alive(head, present, now)
         return {
-            "schema": SCHEMA,
+            "schema_version": version.SCHEMA_VERSION,
             "topology_id": head and head["topology_id"],
             "run": head and {**head, "is_alive": is_alive, "ended": self._ended},
             "plan": head and head.get("plan"),

@@ -12,6 +12,7 @@ import datetime
 import http
 import json
 import logging
+import re
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Mapping
@@ -25,12 +26,15 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from txtopo import errors
+from txtopo import errors, version
 from txtopo.engine.observer import LOGGER
-from txtopo.journal import live
+from txtopo.journal import documents, live, reader
 from txtopo.page import access, feed, health, html, metrics
 
 END_S = 5.0
+
+LIMIT_MAX = 500
+"""An answer has at most so many transactions."""
 
 
 class Page:
@@ -42,7 +46,13 @@ class Page:
         self._feed = feed.Feed(path, lambda: self._server.should_exit)
         routes = [
             Route("/", self._page),
-            Route("/api/v1/view", self._view),
+            Route("/api/v1/view", self._part(lambda view: view)),
+            Route("/api/v1/status", self._part(documents.status)),
+            Route("/api/v1/plan", self._part(documents.plan)),
+            Route("/api/v1/failures", self._part(lambda view: {"failures": view["failures"]})),
+            Route("/api/v1/stores", self._part(lambda view: {"stores": view["stores"]})),
+            Route("/api/v1/transactions", self._transactions),
+            Route("/api/v1/transactions/{txid}", self._transaction),
             Route("/api/v1/events", self._events),
             Route("/metrics", self._metrics),
             Route("/healthz", self._probe(health.doubt_about_work)),
@@ -116,10 +126,41 @@ class Page:
     async def _page(self, request: Request) -> Response:
         return HTMLResponse(html.live(self._guard.key))
 
-    async def _view(self, request: Request) -> Response:
-        # JSONResponse raises for characters without a form in UTF-8.
-        data = json.dumps(self._feed.view())
-        return Response(data, media_type="application/json")
+    def _part(
+        self, part: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            view = self._feed.view()
+            return _json({"topology_id": view["topology_id"], **part(view)})
+
+        return answer
+
+    async def _transactions(self, request: Request) -> Response:
+        query = request.query_params
+        try:
+            for name in query:
+                if name not in ("from", "limit") or len(query.getlist(name)) > 1:
+                    raise ValueError(f"{name!r} is no parameter\n  Give from and limit, each once.")
+            first = _number("from", query["from"]) if "from" in query else None
+            last = _number("limit", query.get("limit", str(documents.LAST)), LIMIT_MAX)
+        except ValueError as error:
+            return PlainTextResponse(f"{error}\n", http.HTTPStatus.BAD_REQUEST)
+        journal = reader.Reader(self._path)
+        view = documents.view_of(journal, documents.read(journal, last, first))
+        shown = documents.listed(journal, view, last, first)
+        return _json(documents.history(self._feed.view()["topology_id"], journal, view, shown))
+
+    async def _transaction(self, request: Request) -> Response:
+        try:
+            txid = _number("the transaction", request.path_params["txid"])
+        except ValueError as error:
+            return PlainTextResponse(f"{error}\n", http.HTTPStatus.BAD_REQUEST)
+        journal = reader.Reader(self._path)
+        view = documents.view_of(journal, journal.about([txid]))
+        if txid not in view.transactions:
+            text = f"the journal has no attempt of transaction {txid} that ended\n"
+            return PlainTextResponse(text, http.HTTPStatus.NOT_FOUND)
+        return _json(documents.why(self._feed.view()["topology_id"], journal, view, txid))
 
     async def _events(self, request: Request) -> Response:
         return feed.Events(self._feed)
@@ -139,6 +180,22 @@ class Page:
             return PlainTextResponse(f"{doubt or 'ok'}\n", status)
 
         return probe
+
+
+def _json(document: Mapping[str, Any]) -> Response:
+    # JSONResponse raises for characters without a form in UTF-8.
+    data = json.dumps({"schema_version": version.SCHEMA_VERSION, **document})
+    return Response(data, media_type="application/json")
+
+
+def _number(name: str, text: str, most: int = 10**15) -> int:
+    """``text`` as a number.
+
+    :raises ValueError: with the cure.
+    """
+    if re.fullmatch("[0-9]{1,16}", text) is None or not 1 <= int(text) <= most:
+        raise ValueError(f"{name} is {text[:20]!r}\n  Give a whole number from 1 to {most}.")
+    return int(text)
 
 
 def _now() -> datetime.datetime:
