@@ -217,7 +217,7 @@ def test_where_nothing_was_ever_stored_status_says_so_and_makes_nothing(
         "nothing is stored in .txtopo: no topology has run with this data directory\n"
     )
     assert cli.main(["status", "--json"]) == 0
-    assert capsys.readouterr().out == '{\n  "topologies": []\n}\n'
+    assert capsys.readouterr().out == '{\n  "schema_version": 1,\n  "topologies": []\n}\n'
     for command in (
         ["status", "words"],
         ["state", "show", "words"],

@@ -119,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=doctor.EXIT_CODES,
     )
     doctor.add_arguments(checked)
-    _add_json(checked)
+    output.add_json(checked)
     options.add_verbose(checked)
     checked.set_defaults(do=doctor.run)
 
@@ -174,7 +174,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="the number of cores, if the master does not tell",
     )
-    explained.add_argument(
+    form = explained.add_mutually_exclusive_group()
+    output.add_json(form)
+    form.add_argument(
         "--format",
         choices=("text", "mermaid"),
         default="text",
@@ -201,6 +203,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="also ask databases and brokers for tables and topics",
     )
+    output.add_json(validated)
     options.add_verbose(validated)
     validated.set_defaults(do=_validate)
 
@@ -223,7 +226,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     status.add_argument("topology", metavar="TOPOLOGY_ID", nargs="?", help="only this topology")
     form = status.add_mutually_exclusive_group()
-    _add_json(form)
+    output.add_json(form)
     form.add_argument(
         "--check",
         type=check.conditions,
@@ -282,7 +285,7 @@ def _add_config_commands(commands: Any) -> None:
     )
     show.add_argument("--origin", action="store_true", help="also show each setting's source")
     options.add_set(show)
-    _add_json(show)
+    output.add_json(show)
     options.add_verbose(show)
     show.set_defaults(do=_config_show)
 
@@ -301,7 +304,7 @@ def _add_state_commands(commands: Any) -> None:
         description="Show a topology's whole stored state, also unreadable records.",
     )
     show.add_argument("topology", metavar="TOPOLOGY_ID")
-    _add_json(show)
+    output.add_json(show)
     whereabouts.add_options(show)
     show.set_defaults(do=_state_show)
 
@@ -356,10 +359,6 @@ def _add_state_commands(commands: Any) -> None:
     restored.set_defaults(do=_state_restored)
 
 
-def _add_json(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument("--json", action="store_true", help="as JSON")
-
-
 # -- the commands --------------------------------------------------------------------------------
 
 
@@ -402,6 +401,9 @@ def _explain(parsed: argparse.Namespace) -> int:
     graph = target.resolve(parsed.target).topology
     runs.refuse_local_only(graph, parsed.master)
     plan = compiler.compile_plan(graph, cores)
+    if parsed.json:
+        output.print_json(explain.as_data(plan))
+        return 0
     print(
         explain.mermaid(plan) if parsed.format == "mermaid" else _as_typed(explain.explain(plan)),
         end="",
@@ -436,13 +438,11 @@ def _validate(parsed: argparse.Namespace) -> int:
         check = getattr(connector, "check_destination", lambda fields: None)
         for subscription in component.inputs:
             check(graph.components[subscription.source].outputs[subscription.stream].fields)
-    print(
-        _as_typed(
-            "\n".join(
-                [f"topology {graph.id} is valid with master {master}", *guarantees.lines(graph)]
-            )
-        )
-    )
+    promises = [_as_typed(line) for line in guarantees.lines(graph)]
+    if parsed.json:
+        output.print_json({"topology_id": graph.id, "master": master, "guarantees": promises})
+    else:
+        print("\n".join([f"topology {graph.id} is valid with master {master}", *promises]))
     return 0
 
 

@@ -72,7 +72,7 @@ def add(commands: Any) -> None:
 
 
 def _add_where(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    output.add_json(parser)
     whereabouts.add_options(parser)
 
 

@@ -6,20 +6,30 @@ Runs on: driver.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import select
 import signal
 import sys
+from collections.abc import Mapping
 from typing import Any
+
+from txtopo import version
 
 READ_NO_LONGER = 128 + signal.SIGPIPE
 """The exit code if the output has no reader any more. A shell reports the same number for a program
 that SIGPIPE has ended."""
 
 
-def print_json(document: Any) -> None:
-    """Print ``document`` as JSON."""
+def add_json(parser: argparse._ActionsContainer) -> None:
+    """Add ``--json``."""
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """Print ``document`` as JSON. ``docs/command-line.md`` lists the fields."""
+    document = {"schema_version": version.SCHEMA_VERSION, **document}
     print(json.dumps(document, indent=2, ensure_ascii=False))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from txtopo import errors
-from txtopo.command import show_state, whereabouts
+from txtopo.command import output, show_state, whereabouts
 from txtopo.state import administration, layout, opening, records, requests
 
 POLL_S = 0.2
@@ -50,8 +50,9 @@ def add(commands: Any) -> None:
                 metavar="S",
                 help="how many seconds to wait until it is done (default: %(default)g)",
             )
+        output.add_json(parser)
         whereabouts.add_options(parser)
-        parser.set_defaults(do={"pause": _pause, "resume": _resume}.get(name, _drain))
+        parser.set_defaults(request=name, do={"pause": _pause, "resume": _resume}.get(name, _drain))
         parser.set_defaults(hands_over=name == "handover")
 
 
@@ -60,7 +61,7 @@ def _pause(parsed: argparse.Namespace) -> int:
         pause = now.pause or records.PauseRecord(by=_who(), at=_now())
         return now.model_copy(update={"pause": pause})
 
-    _ask(parsed, paused)
+    run = _ask(parsed, paused)
 
     def is_reached(opened: opening.Opened) -> bool:
         now = requests.read(opened.store, layout.Layout(parsed.topology))
@@ -69,8 +70,8 @@ def _pause(parsed: argparse.Namespace) -> int:
         return now.pause.is_reached
 
     _wait(parsed, is_reached, "in flight are still transactions that had begun")
-    print(f"topology {parsed.topology} is paused: `txtopo resume {parsed.topology}` lets it go on")
-    return 0
+    cure = f"`txtopo resume {parsed.topology}` lets it go on"
+    return _say(parsed, f"topology {parsed.topology} is paused: {cure}", run)
 
 
 def _resume(parsed: argparse.Namespace) -> int:
@@ -84,8 +85,7 @@ def _resume(parsed: argparse.Namespace) -> int:
     with whereabouts.changing(parsed) as opened:
         administration.require_topology(opened.store, paths)
         requests.change(opened.store, paths, resumed)
-    print(f"topology {parsed.topology} {'goes on' if was[-1] else 'was not paused'}")
-    return 0
+    return _say(parsed, f"topology {parsed.topology} {'goes on' if was[-1] else 'was not paused'}")
 
 
 def _drain(parsed: argparse.Namespace) -> int:
@@ -104,7 +104,21 @@ def _drain(parsed: argparse.Namespace) -> int:
 
     _wait(parsed, is_over, "its commits, or the start of the next run, take longer")
     by = f", and {show_state.holder_text(new[0])} goes on" if new else ""
-    print(f"{show_state.holder_text(run)} has ended{by}")
+    return _say(parsed, f"{show_state.holder_text(run)} has ended{by}", run, *new)
+
+
+def _say(
+    parsed: argparse.Namespace,
+    text: str,
+    run: dict[str, Any] | None = None,
+    next_run: dict[str, Any] | None = None,
+) -> int:
+    """Say what was done, by the asked run's lease and the next one's. Returns the exit code."""
+    if parsed.json:
+        asked = {"topology_id": parsed.topology, "request": parsed.request, "text": text}
+        output.print_json({**asked, "run": run, "next_run": next_run})
+    else:
+        print(text)
     return 0
 
 

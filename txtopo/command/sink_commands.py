@@ -43,6 +43,7 @@ def add_files(commands: Any) -> None:
         description="Check that all files of committed transactions are there, with the size they were written with. The exit code is 1 if not.",
     )
     _add_root(verified)
+    output.add_json(verified)
     options.add_verbose(verified)
     verified.set_defaults(do=_verify)
 
@@ -84,7 +85,10 @@ def _list(parsed: argparse.Namespace) -> int:
 
 def _verify(parsed: argparse.Namespace) -> int:
     problems = file_upkeep.require_records(parsed.root).problems()
-    print("\n".join(problems) or "all committed files are there")
+    if parsed.json:
+        output.print_json({"problems": problems})
+    else:
+        print("\n".join(problems) or "all committed files are there")
     return 1 if problems else 0
 
 
@@ -95,10 +99,8 @@ def _vacuum(parsed: argparse.Namespace) -> int:
         records.log.storage.delete([entry.path for entry in garbage])
     done = "removed" if parsed.execute else "would remove"
     size = sum(entry.bytes for entry in garbage)
-    print(f"{done} {len(garbage)} files, {size} bytes")
-    for entry in garbage:
-        print(f"  {entry.path}")
-    return whereabouts.say_how_to_execute(parsed)
+    lines = [f"{done} {len(garbage)} files, {size} bytes", *(f"  {each.path}" for each in garbage)]
+    return whereabouts.print_changes(parsed, "\n".join(lines))
 
 
 def add_kafka(commands: Any) -> None:
@@ -128,7 +130,5 @@ def add_kafka(commands: Any) -> None:
 def _abort(parsed: argparse.Namespace) -> int:
     ids = topics.open_topics(parsed.address, "", parsed.topology).abort(dry_run=not parsed.execute)
     done = "ended" if parsed.execute else "would end"
-    print(f"{done} the open transactions of {len(ids)} transactional ids:")
-    for id in ids:
-        print(f"  {id}")
-    return whereabouts.say_how_to_execute(parsed)
+    head = f"{done} the open transactions of {len(ids)} transactional ids:"
+    return whereabouts.print_changes(parsed, "\n  ".join([head, *ids]))

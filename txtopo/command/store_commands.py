@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 from txtopo import errors
-from txtopo.command import maintain, options, read_store, whereabouts
+from txtopo.command import maintain, options, output, read_store, whereabouts
 from txtopo.connectors import by_address
 from txtopo.runtime.visibility import Visibility
 from txtopo.state import directory, opening
@@ -51,6 +51,8 @@ def add(commands: Any) -> None:
         reading.set_defaults(do=do, limit=None)
         if name == "scan":
             reading.add_argument("--limit", type=int, metavar="N", help="at most N keys")
+        else:
+            output.add_json(reading)
 
     show = actions.add_parser(
         "show",
@@ -178,13 +180,12 @@ def _scan(parsed: argparse.Namespace) -> int:
 
 def _count(parsed: argparse.Namespace) -> int:
     with _visibility(parsed) as visibility:
-        print(
-            read_store.count(
-                stores.open_store(parsed.store, parsed.table),
-                read_store.prefix_of(parsed.prefix),
-                visibility,
-            )
-        )
+        store = stores.open_store(parsed.store, parsed.table)
+        count = read_store.count(store, read_store.prefix_of(parsed.prefix), visibility)
+    if parsed.json:
+        output.print_json({"count": count})
+    else:
+        print(count)
     return 0
 
 
@@ -212,8 +213,8 @@ def _clear(parsed: argparse.Namespace) -> int:
                 None if opened is None else maintain.require_stopped(opened, parsed.topology)
             ),
         )
-    print(maintain.clear_store(store, parsed.topology, parsed.component, parsed.execute))
-    return whereabouts.say_how_to_execute(parsed)
+    text = maintain.clear_store(store, parsed.topology, parsed.component, parsed.execute)
+    return whereabouts.print_changes(parsed, text)
 
 
 def _adopt(parsed: argparse.Namespace) -> int:

@@ -20,7 +20,7 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
-from txtopo.command import signals, whereabouts
+from txtopo.command import output, signals, whereabouts
 from txtopo.engine import logged
 from txtopo.journal import fold, watch
 from txtopo.journal.records import Record
@@ -60,18 +60,22 @@ def add(commands: Any) -> None:
     )
     whereabouts.add_journal(parser)
     parser.add_argument("--once", action="store_true", help="print the present state, and end")
+    output.add_json(parser)
     parser.set_defaults(do=_top)
 
 
 def _top(parsed: argparse.Namespace) -> int:
     watched = watch.Watch(whereabouts.journal(parsed))
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-    if is_terminal and not parsed.once:
+    if is_terminal and not parsed.once and not parsed.json:
         if importlib.util.find_spec("rich") is not None:
             _follow(watched)
             return 0
         print("to follow the run, type: pip install 'txtopo[top]'", file=sys.stderr)
     watched.refresh()
+    if parsed.json:
+        output.print_json(watched.view())
+        return 0
     for row in frame(watched.view(), time.time(), _WIDTH, _HEIGHT):
         print("".join(text for text, _ in row).rstrip())
     return 0

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from txtopo import config, errors
-from txtopo.command import options
+from txtopo.command import options, output
 from txtopo.journal import recording, writer
 from txtopo.spark import settings as spark_settings
 from txtopo.state import credentials, directory, layout, opening
@@ -64,6 +64,7 @@ def add_execute(parser: argparse.ArgumentParser) -> None:
     """Add ``--execute``, without which nothing is changed."""
     parser.epilog = "Without --execute nothing is changed: the command only prints the changes.\n"
     parser.add_argument("--execute", action="store_true", help="do it")
+    output.add_json(parser)
 
 
 def where(parsed: argparse.Namespace) -> config.Config:
@@ -138,8 +139,7 @@ def print_change_of_run(
             text = change(opened, location)
     else:
         text = opening.look(lambda opened: change(opened, location), place)
-    print(text)
-    return say_how_to_execute(parsed)
+    return print_changes(parsed, text)
 
 
 def _place(
@@ -162,8 +162,12 @@ def _place(
     )
 
 
-def say_how_to_execute(parsed: argparse.Namespace) -> int:
-    """Name the option that executes a printed change. Returns the exit code."""
+def print_changes(parsed: argparse.Namespace, text: str) -> int:
+    """Print the changes, done or to do, and the option that does them. Returns the exit code."""
+    if parsed.json:
+        output.print_json({"executed": parsed.execute, "changes": text.splitlines()})
+        return 0
+    print(text)
     if not parsed.execute:
         print("nothing was changed: type the same command with --execute to do it")
     return 0

@@ -17,9 +17,10 @@ from typing import Any, Literal
 from txtopo import config, errors
 from txtopo.engine.attempts import AttemptFailedError
 from txtopo.engine.observer import EndedAttempt
+from txtopo.plan import explain
 from txtopo.state import liveness
 from txtopo.topology import redaction
-from txtopo.topology.graph import Component, TopologyGraph
+from txtopo.topology.graph import TopologyGraph
 from txtopo.version import VERSION
 
 FORMAT = 1
@@ -86,17 +87,7 @@ def facts(graph: TopologyGraph, name: str, conf: config.Config, master: str, spa
         "master": redaction.redacted(master),
         "settings": redaction.redacted(settings),
         "tasks": graph.task_counts,
-        "plan": {"components": [_component(each) for each in graph.components.values()]},
-    }
-
-
-def _component(component: Component) -> Record:
-    is_spout, inputs = component.kind == "spout", component.inputs
-    return {
-        "id": component.id,
-        "kind": "spout" if is_spout else "committer" if component.committer else "bolt",
-        "tasks": component.parallelism,
-        "inputs": [{"from": each.source, "grouping": str(each.grouping)} for each in inputs],
+        "plan": {"components": [explain.component(each) for each in graph.components.values()]},
     }
 
 

@@ -3,6 +3,8 @@ for the commit."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from txtopo.plan import guarantees
 from txtopo.plan.compiler import Plan
 from txtopo.plan.levels import Levels
@@ -105,6 +107,32 @@ def explain(plan: Plan) -> str:
     """The plan as text, then the topology's guarantees."""
     promises = guarantees.lines(plan.graph)
     return _Explanation(plan).text() + ("\n" + "\n".join(promises) + "\n" if promises else "")
+
+
+def as_data(plan: Plan) -> dict[str, Any]:
+    """The plan as JSON-able values. ``docs/command-line.md`` lists the fields."""
+    levels = [*plan.processing.levels, *plan.late.levels]
+    level_of = {id: number for number, level in enumerate(levels) for id in level.components}
+    return {
+        "topology_id": plan.graph.id,
+        "cores": plan.cores,
+        "components": [
+            {**component(each), "level": level_of.get(id), "held": id in plan.held}
+            for id, each in plan.graph.components.items()
+        ],
+        "guarantees": guarantees.lines(plan.graph),
+    }
+
+
+def component(component: Component) -> dict[str, Any]:
+    """What programs read of ``component``."""
+    is_spout, inputs = component.kind == "spout", component.inputs
+    return {
+        "id": component.id,
+        "kind": "spout" if is_spout else "committer" if component.committer else "bolt",
+        "tasks": component.parallelism,
+        "inputs": [{"from": each.source, "grouping": str(each.grouping)} for each in inputs],
+    }
 
 
 def _node(id: str) -> str:
