@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
 import errno
 import functools
+import io
 import itertools
+import json
 import logging
 import os
 import shutil
@@ -18,16 +22,20 @@ import pytest
 from tests import patience
 from txtopo import Config, Fields, TransactionAttempt
 from txtopo.dataplane.outcome import Failure
+from txtopo.engine import logged
 from txtopo.engine.attempts import AttemptFailedError
 from txtopo.engine.observer import EndedAttempt
 from txtopo.engine.status import RunStatus
-from txtopo.journal import fold, live, reader, recording, records, writer
+from txtopo.journal import fold, live, reader, recording, records, watch, writer
 from txtopo.journal.records import Record
+from txtopo.page import metrics
+from txtopo.runtime import progress
 from txtopo.topology.graph import Component, Subscription, TopologyGraph
 from txtopo.topology.grouping import Grouping
 
 MIB = 1024 * 1024
 AT = 1_790_000_000.0
+NOW = datetime.datetime.fromtimestamp(AT, datetime.UTC)
 
 
 def attempt(txid: int, n: int = 0, outcome: Any = "committed", **more: Any) -> Record:
@@ -339,7 +347,10 @@ def test_only_the_present_generation_counts() -> None:
 SECRET = "hunter2"
 
 
-def test_no_line_shows_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_that_is_shown_has_a_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "txtopo")
     conf = Config(
         {
             "zookeeper_password_file": tmp_path / "password",
@@ -357,19 +368,35 @@ def test_no_line_shows_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "error", "count", 0, TransactionAttempt(1, 0), "commit", "execute", text, f"  {text}\n"
     )
     failed = AttemptFailedError("fatal", text, failure=failure)
-    moment = live.Moment(AT, RunStatus("words", "words", last_error=text), AT, False, 0)
+    status = RunStatus("words", "words", last_error=text, last_error_txid=1, last_error_at=NOW)
+    moment = live.Moment(AT, status, AT, False, 0)
     for fullness in get_args(records.Fullness):
         place = tmp_path / fullness
         kept = recording.Recording("words", place, MIB, fullness, facts, lambda: moment)
         kept.began("first", 1, 1, is_resumed=False)
         ended = EndedAttempt(TransactionAttempt(1, 0), "fatal", failed)
-        kept.attempt_ended(ended)
-        kept.ended(RuntimeError(text))
+        for observer in (kept, logged.LogLines("words")):
+            observer.attempt_ended(ended)
+            observer.open_failed(1, RuntimeError(text))
+            observer.ended(RuntimeError(text))
         written = lines(tmp_path / fullness / "journal" / "words")
         assert len(written) == 3
         present = (place / "journal" / "words" / live.NAME).read_bytes()
         assert b"last_error" in present
         assert SECRET.encode() not in b"".join([*written, present])
+        watching = watch.Watch(place / "journal" / "words")
+        watching.refresh()
+        shown = [json.dumps(watching.view()), metrics.metrics(json.loads(present))]
+        assert SECRET not in "".join(shown)
+    logged.LogLines("words").away(RuntimeError(text))
+    terminal = io.StringIO()
+    for over in (False, True):
+        line = progress.ProgressLine(terminal, is_terminal=True)
+        line.update(dataclasses.replace(status, is_error_over=over))
+        line.ended(dataclasses.replace(status, is_error_over=over), "failed")
+    said = caplog.text + terminal.getvalue() + str(records.text_of(RuntimeError(text)))
+    assert "OperationalError: postgresql://name:***" in said
+    assert SECRET not in said
 
 
 def test_a_runs_beginning_has_its_plan() -> None:

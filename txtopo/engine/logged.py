@@ -8,11 +8,12 @@ from __future__ import annotations
 import logging
 
 from txtopo.engine.observer import LOGGER, EndedAttempt, Observer
+from txtopo.topology import redaction
 
 
 def first_line(text: str) -> str:
-    """The first line of ``text``."""
-    return next(iter(text.splitlines()), "")
+    """The first line of ``text``, without secrets."""
+    return str(redaction.redacted(next(iter(text.splitlines()), "")))
 
 
 class LogLines(Observer):
