@@ -15,6 +15,7 @@ import pytest
 from tests.topologies.recording import NotingBolt, builder
 from txtopo import Config
 from txtopo.command import main, options
+from txtopo.dataplane.outcome import Failure
 from txtopo.engine import logged
 from txtopo.engine.attempts import AttemptFailedError
 from txtopo.engine.observer import EndedAttempt
@@ -27,13 +28,18 @@ from txtopo.topology.transaction import TransactionAttempt
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
 
 
+NOT_NOW = Failure(
+    "failed", "a", 3, TransactionAttempt(1, 0), "processing", "execute", "FailedException", ""
+)
+
+
 def play(lines: logged.LogLines) -> None:
     """A run with every logged event."""
     attempt = TransactionAttempt(1, 0)
     lines.began("first", 2, 1, is_resumed=False)
     for failure in (
-        AttemptFailedError("failed", "FailedException: not now\n  in component 'a'"),
-        AttemptFailedError("crash", "a worker died\nTraceback"),
+        AttemptFailedError("failed", "FailedException: not now\n  in component 'a'", None, NOT_NOW),
+        AttemptFailedError("outgrown", "the results go another way"),
     ):
         lines.attempt_ended(EndedAttempt(attempt, failure.kind, failure, is_replayed=True))
     lines.away(
@@ -52,8 +58,8 @@ def test_each_event_of_a_run_is_logged_in_one_line(caplog: pytest.LogCaptureFixt
         play(lines())
     assert [(record.name, record.levelname, record.getMessage()) for record in caplog.records] == [
         ("txtopo", "INFO", "topology 'words' begins at txid 1 (epoch 2)"),
-        ("txtopo", "INFO", "topology 'words' replays txid 1: FailedException: not now"),
-        ("txtopo", "WARNING", "topology 'words' replays txid 1: a worker died"),
+        ("txtopo", "WARNING", "topology 'words' replays txid 1: FailedException: not now"),
+        ("txtopo", "INFO", "topology 'words' replays txid 1: the results go another way"),
         (
             "txtopo",
             "WARNING",
@@ -88,7 +94,7 @@ def test_a_program_that_configures_no_logging_sees_warnings_and_errors_only() ->
     )
     assert done.stdout == ""
     assert done.stderr.splitlines() == [
-        "topology 'words' replays txid 1: a worker died",
+        "topology 'words' replays txid 1: FailedException: not now",
         "topology 'words' waits for its ZooKeeper: there is no room left in the data directory /data",
         "topology 'words' ended with an error, which wait_* and join raise: KeyError: 'x'",
     ]
@@ -102,7 +108,7 @@ def test_a_command_shows_warnings_among_its_lines_and_errors_once(
     with main._logs_shown(ProgressLine(stream)):
         play(lines())
     assert stream.getvalue().splitlines() == [
-        "txtopo: topology 'words' replays txid 1: a worker died",
+        "txtopo: topology 'words' replays txid 1: FailedException: not now",
         "txtopo: topology 'words' waits for its ZooKeeper: there is no room left in the data directory /data",
     ]
     assert logged.LOGGER.handlers == []
@@ -115,7 +121,7 @@ def test_a_command_leaves_warnings_to_a_program_that_has_said_where_its_logs_go(
     with main._logs_shown(ProgressLine(stream)):
         play(lines())
     assert stream.getvalue() == ""
-    assert "a worker died" in caplog.text
+    assert "not now" in caplog.text
 
 
 def test_a_cluster_and_a_command_say_that_spark_starts_before_anything_is_started(

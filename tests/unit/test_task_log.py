@@ -173,12 +173,15 @@ def test_every_line_of_a_command_in_json_parses(
         ("txtopo.run", "INFO"),
         ("txtopo.tasks", "INFO"),
         ("txtopo", "INFO"),
-        ("txtopo", "INFO"),
         ("txtopo", "WARNING"),
+        ("txtopo", "INFO"),
         ("txtopo", "WARNING"),
         ("txtopo.run", "ERROR"),
     ]
-    assert parsed[3]["context"] == {"topology": "words", "txid": "1", "attempt": "0"}
+    attempt = {"topology": "words", "epoch": "2", "txid": "1", "attempt": "0"}
+    assert parsed[2]["context"] == {"topology": "words", "epoch": "2"}
+    assert parsed[3]["context"] == {**attempt, "component": "a", "task": "3"}
+    assert parsed[4]["context"] == attempt
     assert (parsed[-1]["msg"], parsed[-1]["exception"]["class"]) == ("two\nlines", "NotNowError")
     assert (logged.LOGGER.handlers, logged.LOGGER.level) == ([], logging.NOTSET)
 

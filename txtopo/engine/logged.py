@@ -6,6 +6,7 @@ Runs on: driver. Levels: ``docs/configuration.md`` has the table.
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from txtopo.engine.observer import LOGGER, EndedAttempt, Observer
 from txtopo.topology import redaction
@@ -21,34 +22,25 @@ class LogLines(Observer):
 
     def __init__(self, topology_id: str) -> None:
         self._id, self._committed = topology_id, 0
+        self._context = {"topology": topology_id}
 
     def began(self, generation: str, epoch: int, current: int, is_resumed: bool) -> None:
-        LOGGER.info("topology %r begins at txid %d (epoch %d)", self._id, current, epoch)
+        self._context["epoch"] = str(epoch)
+        self._log(logging.INFO, "begins at txid %d (epoch %d)", current, epoch)
 
     def open_failed(self, txid: int, error: BaseException) -> None:
-        LOGGER.info(
-            "topology %r replays txid %d: opening txid %d: %s",
-            self._id,
-            txid,
-            txid,
-            first_line(str(error)),
-        )
+        text = first_line(str(error))
+        self._log(logging.INFO, "replays txid %d: opening txid %d: %s", txid, txid, text, txid=txid)
 
     def attempt_ended(self, ended: EndedAttempt) -> None:
-        failure = ended.failure
-        if failure is not None:
-            attempt = ended.attempt
-            context = {"txid": str(attempt.txid), "attempt": str(attempt.attempt_id)}
-            # User code did not fail: a worker died, or a job took too long.
-            level = logging.WARNING if failure.kind in ("crash", "timeout") else logging.INFO
-            LOGGER.log(
-                level,
-                "topology %r replays txid %d: %s",
-                self._id,
-                attempt.txid,
-                first_line(failure.text),
-                extra={"context": {"topology": self._id, **context}},
-            )
+        failed, attempt = ended.failure, ended.attempt
+        if failed is None:
+            return
+        level = logging.INFO if failed.kind == "outgrown" else logging.WARNING
+        place: dict[str, Any] = {"txid": attempt.txid, "attempt": attempt.attempt_id}
+        if failed.failure is not None:
+            place |= {"component": failed.failure.component, "task": failed.failure.task}
+        self._log(level, "replays txid %d: %s", attempt.txid, first_line(failed.text), **place)
 
     def committed(self, ended: EndedAttempt) -> None:
         self._committed += 1
@@ -61,15 +53,16 @@ class LogLines(Observer):
 
     def away(self, error: BaseException) -> None:
         """Log that the topology's ZooKeeper cannot be started now."""
-        LOGGER.warning("topology %r waits for its ZooKeeper: %s", self._id, first_line(str(error)))
+        self._log(logging.WARNING, "waits for its ZooKeeper: %s", first_line(str(error)))
 
     def ended(self, error: BaseException | None) -> None:
         if error is not None:
-            LOGGER.error(
-                "topology %r ended with an error, which wait_* and join raise: %s",
-                self._id,
-                first_line(str(error)),
-            )
+            text = "ended with an error, which wait_* and join raise: %s"
+            self._log(logging.ERROR, text, first_line(str(error)))
+
+    def _log(self, level: int, text: str, *arguments: Any, **place: Any) -> None:
+        context = {**self._context, **{name: str(value) for name, value in place.items()}}
+        LOGGER.log(level, f"topology %r {text}", self._id, *arguments, extra={"context": context})
 
 
 __all__ = ["LOGGER", "LogLines", "first_line"]
