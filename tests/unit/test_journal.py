@@ -342,6 +342,32 @@ def test_only_the_present_generation_counts() -> None:
     assert fold.fold(lines, "third").transactions == {}
 
 
+def test_what_is_asked_of_a_run_and_zookeepers_outages_are_kept(tmp_path: Path) -> None:
+    moment = live.Moment(AT, RunStatus("words", "words"), AT, False, 0)
+    facts = {"host": "alpha", "pid": 7}
+    kept = recording.Recording("words", tmp_path, MIB, "full", facts, lambda: moment)
+    kept.asked("pause", "me@alpha", "before")  # by a standby: it has no journal yet
+    kept.began("first", 1, 1, is_resumed=False)
+    kept.asked("pause", "me@alpha", "now")
+    place = tmp_path / "journal" / "words"
+
+    def wait_for_lines(count: int) -> None:
+        patience.wait_until(lambda: len(lines(place)) == count)
+
+    for is_away, written in ((True, 3), (False, 4)):
+        moment = dataclasses.replace(moment, is_away=is_away, at=moment.at + 2.5)
+        wait_for_lines(written)
+    kept.ended(None)
+    _, *noted, _ = [records.decode(line) for line in lines(place)]
+    asked = {"kind": "request", "want": "pause", "by": "me@alpha", "asked_at": "now"}
+    assert asked.items() <= noted[0].items()
+    assert [(each["kind"], each["is_away"], each["lasted_s"]) for each in noted[1:]] == [
+        ("zookeeper", True, None),
+        ("zookeeper", False, 2.5),
+    ]
+    assert fold.fold(reader.Reader(place).recent(1)).transactions == {}
+
+
 # -- secrets -------------------------------------------------------------------------------------
 
 SECRET = "hunter2"

@@ -141,7 +141,8 @@ def test_a_run_obeys_once_answers_and_forgets_what_an_earlier_run_was_asked(
     store: MemoryStateStore,
 ) -> None:
     engine: Any = NotedEngine()
-    run = Requests(store, "words")
+    asked: list[tuple[str, ...]] = []
+    run = Requests(store, "words", lambda *facts: asked.append(facts))
     pause = records.PauseRecord(by="me", at="now")
     ask(store, pause=pause, drain=records.DrainRecord(by="me", at="before", epoch=1))
     for _ in range(2):
@@ -161,19 +162,22 @@ def test_a_run_obeys_once_answers_and_forgets_what_an_earlier_run_was_asked(
     for _ in range(2):
         run.look(engine, 2)
     assert engine.told == ["pause", "resume", "pause", "drain"]
+    by = ("me", "now")
+    assert asked == [("pause", *by), ("resume", "", ""), ("pause", *by), ("drain", *by)]
 
 
 def test_a_request_that_cannot_be_read_changes_nothing_and_is_told_once(
     store: MemoryStateStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine: Any = NotedEngine()
-    run = Requests(store, "words")
+    asked: list[tuple[str, ...]] = []
+    run = Requests(store, "words", lambda *facts: asked.append(facts))
     ask(store, pause=records.PauseRecord(by="me", at="now"))
     run.look(engine, 1)
     store.multi([base.Set(PATHS.request, b'{"version":1,"pause":"please"}')])
     for _ in range(2):
         run.look(engine, 1)
-    assert engine.told == ["pause"]
+    assert (engine.told, asked) == (["pause"], [("pause", "me", "now")])
     assert caplog.text.count("requests to topology 'words'") == 1
 
 

@@ -9,6 +9,7 @@ import functools
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 from txtopo.engine.observer import EndedAttempt, Observer
 from txtopo.journal import live, records, writer
@@ -41,13 +42,35 @@ class Recording(Observer):
         self._path = place(self.data_dir, topology_id)
         self._bytes_max, self._fullness = bytes_max, fullness
         self._writer: writer.Writer | None = None
+        self._away_since: float | None = None
 
     def began(self, generation: str, epoch: int, current: int, is_resumed: bool) -> None:
         head = records.run_began(self._facts, time.time(), generation, epoch, current, is_resumed)
-        self._live = live.Live(self._path, head, self._look, self._fullness)
+        self._live = live.Live(self._path, head, self._present, self._fullness)
         self._writer = writer.Writer(
             self._topology_id, self._path, self._bytes_max, head, self._live.write
         )
+
+    def _present(self) -> live.Moment:
+        """The present moment, on the writer's thread. Keeps the changes of ZooKeeper's connection."""
+        moment = self._look()
+        since = self._away_since
+        if moment.is_away != (since is not None):
+            self._away_since = moment.at if moment.is_away else None
+            lasted_s = None if since is None else round(moment.at - since, 3)
+            facts = {"is_away": moment.is_away, "lasted_s": lasted_s}
+            self._keep("zookeeper", moment.at, facts)
+        return moment
+
+    def asked(self, want: str, by: str, asked_at: str) -> None:
+        """Keep what ``by`` has asked of the run. From any thread."""
+        self._keep("request", time.time(), {"want": want, "by": by, "asked_at": asked_at})
+
+    def _keep(
+        self, kind: Literal["request", "zookeeper"], at: float, facts: records.Record
+    ) -> None:
+        if self._writer is not None:
+            self._writer.put(functools.partial(records.event, kind, at, facts))
 
     def attempt_ended(self, ended: EndedAttempt) -> None:
         if self._writer is not None:

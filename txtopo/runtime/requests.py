@@ -5,6 +5,8 @@ Runs on: driver, on the thread that renews the lease.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from txtopo import errors
 from txtopo.engine.engine import Engine
 from txtopo.engine.observer import LOGGER, Observer
@@ -13,9 +15,13 @@ from txtopo.state import requests as requested
 
 
 class Requests(Observer):
-    """Reads what is asked of a topology's run, once a second, and has the engine do it."""
+    """Reads what is asked of a topology's run, once a second, and has the engine do it. ``asked`` is
+    told what, by whom and when."""
 
-    def __init__(self, store: base.StateStore, topology_id: str) -> None:
+    def __init__(
+        self, store: base.StateStore, topology_id: str, asked: Callable[[str, str, str], object]
+    ) -> None:
+        self._asked = asked
         self._store, self._paths = store, layout.Layout(topology_id)
         self._is_paused = self._is_quiet = self._drains = False
         self._unreadable = ""
@@ -44,13 +50,16 @@ class Requests(Observer):
         id, pause, drain = self._paths.topology_id, record.pause, record.drain
         if pause is not None and not self._is_paused:
             LOGGER.warning("topology %r is paused: %s asked for it at %s", id, pause.by, pause.at)
+            self._asked("pause", pause.by, pause.at)
             engine.opening.pause()
         if pause is None and self._is_paused:
             LOGGER.warning("topology %r is resumed", id)
+            self._asked("resume", "", "")
             engine.opening.resume()
         self._is_paused = pause is not None
         if drain is not None and drain.epoch == epoch and not self._drains:
             LOGGER.warning("topology %r ends: %s asked for it at %s", id, drain.by, drain.at)
+            self._asked("drain", drain.by, drain.at)
             self._drains = True
             engine.drain()
 

@@ -131,7 +131,8 @@ class TopologyRun:
             conf.zookeeper_session_timeout_s,
             credentials.of(conf),
         )
-        self._requests = Requests(self._store, graph.id)
+        asked = self._recording.asked if self._recording else lambda *_: None
+        self._requests = Requests(self._store, graph.id, asked)
         self._observers.append(self._requests)
         try:
             self._take()
