@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from tests import patience
+from tests.canned_run import CannedRun
 from txtopo import FencedError, StateMismatchError, TopologyContext, TransactionAttempt, UsageError
 from txtopo.command import cli, maintain, show_state
+from txtopo.journal import live
 from txtopo.state import acceptance, administration
 from txtopo.state.base import Set
 from txtopo.state.components import Component, Components, Spout
@@ -117,6 +120,29 @@ def test_the_status_of_a_running_topology_names_its_coordinator_and_its_open_tra
         f"  generation    {stored.state.generation}, epoch 1",
         "  open          3 sealed (by attempt 5)",
     ]
+
+
+def test_the_status_of_a_run_that_fails_has_its_attempts_and_the_newest_failure(
+    stored: Stored, tmp_path: Path
+) -> None:
+    status = show_state.status_of(stored.opened(), "words")
+    run = CannedRun(tmp_path)
+    run.update(current=3, last_error="ValueError: x\n  in 'a'", last_error_txid=3)
+    run.fail(3)
+    run.fail(3, 1)
+    run.wait_until_written(3)
+    assert show_state.failing(status, run.path) is None, "that is another run's journal"
+    patience.wait_until(lambda: (live.read(run.path) or {}).get("tried") == 2)
+    status["generation"] = "bf9d9217"
+    status["failing"] = show_state.failing(status, run.path)
+    assert show_state.status_text(status).splitlines()[-2:] == [
+        "  failing       3, attempts ended: 2, newest error: ValueError: x",
+        "  to learn more, type: txtopo why words 3",
+    ]
+    assert show_state.failing({**status, "running": False}, run.path) is None
+    run.update(is_error_over=True)
+    run.end()
+    assert show_state.failing(status, run.path) is None
 
 
 def test_the_status_of_a_stopped_topology_says_that_it_does_not_run(stored: Stored) -> None:

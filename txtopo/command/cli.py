@@ -41,6 +41,7 @@ from txtopo.command import (
 from txtopo.command import main as running
 from txtopo.command import simulate as testing
 from txtopo.config import display
+from txtopo.journal import recording
 from txtopo.plan import compiler, explain, guarantees
 from txtopo.runtime import run as runs
 from txtopo.spark import session
@@ -480,6 +481,9 @@ def _status(parsed: argparse.Namespace) -> int:
     if parsed.check is not None:
         return check.run(parsed.check, lambda: _statuses(parsed), whereabouts.data_dir(parsed))
     statuses, nothing = _statuses(parsed)
+    for status in statuses:
+        place = recording.place(whereabouts.data_dir(parsed), status["topology_id"])
+        status["failing"] = show_state.failing(status, place)
     if parsed.json:
         output.print_json({"topologies": statuses})
     else:

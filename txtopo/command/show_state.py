@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import Any
 
+from txtopo.engine.logged import first_line
+from txtopo.journal import live
 from txtopo.state import acceptance, administration, opening
 from txtopo.state.opening import Opened
 
@@ -17,10 +20,10 @@ def status_of(opened: Opened, topology_id: str) -> dict[str, Any]:
     Keys: ``topology_id``, ``running``, ``current`` (the next txid to commit), ``committed`` (the
     last committed txid, 0 if none), ``generation``, ``epoch``, ``lease`` (the running
     coordinator's, or None), ``ended`` (the newest run's end, None while a run is alive, and after a
-    death without a word), ``died`` (whether the newest run died without a word), ``paused`` (by whom
-    and when, or None), ``standbys`` (runs that wait for the topology), ``transactions`` (the
-    uncommitted transactions by txid: status and sealing attempt). An unreadable record is shown as
-    in ``administration.show``.
+    death without a word), ``died`` (whether the newest run died without a word), ``failing`` (see
+    :func:`failing`), ``paused`` (by whom and when, or None), ``standbys`` (runs that wait for the
+    topology), ``transactions`` (the uncommitted transactions by txid: status and sealing attempt).
+    An unreadable record is shown as in ``administration.show``.
     """
     shown = administration.show(opened.store, topology_id)
     current, lease = shown["current"], opening.living(shown["lease"]) if opened.is_live else None
@@ -39,10 +42,26 @@ def status_of(opened: Opened, topology_id: str) -> dict[str, Any]:
         "epoch": shown["epoch"],
         "lease": lease,
         **_end_of(shown, lease is not None),
+        "failing": None,
         "paused": shown["paused"],
         "standbys": shown["standbys"] if opened.is_live else [],
         "transactions": {txid: _brief(record) for txid, record in open_records.items()},
     }
+
+
+def failing(status: dict[str, Any], path: Path) -> dict[str, Any] | None:
+    """The transaction that fails now in a run with the journal in ``path``: ``txid``, ``attempts``
+    that have ended, and the newest ``error``. None if none fails, or another run writes there."""
+    try:
+        now = live.read(path) if status["running"] else None
+    except OSError:
+        return None
+    if now is None or any(now[name] != status[name] for name in ("generation", "epoch")):
+        return None
+    shown, tried = now["status"], now["tried"]
+    if not tried or shown["is_error_over"] or shown["last_error"] is None:
+        return None
+    return {"txid": shown["current"], "attempts": tried, "error": shown["last_error"]}
 
 
 def _end_of(shown: dict[str, Any], is_running: bool) -> dict[str, Any]:
@@ -87,6 +106,12 @@ def status_text(status: dict[str, Any]) -> str:
         lines.append(
             f"  open          {', '.join(f'{txid} {_open_text(record)}' for txid, record in status['transactions'].items())}"
         )
+    if (fails := status["failing"]) is not None:
+        error, txid, id = fails["error"], fails["txid"], shlex.quote(status["topology_id"])
+        lines += [
+            f"  failing       {txid}, attempts ended: {fails['attempts']}, newest error: {first_line(error)}",
+            f"  to learn more, type: txtopo why {id} {txid}",
+        ]
     return "\n".join(lines)
 
 
