@@ -5,18 +5,23 @@ The rows are compared with ``tests/unit/frames``.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pty
+import re
 import signal
 import sys
 import termios
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import patience
+from tests.canned_run import PLAN, of_a_while
 from tests.patience import PATIENCE_S
 from tests.unit import test_watch
 from tests.unit.test_journal import AT, write
@@ -78,11 +83,33 @@ def test_the_newest_transactions_remain_in_a_low_window(data_dir: Path) -> None:
 
 
 def test_failures_are_shown_with_tracebacks_and_cannot_control_the_terminal(data_dir: Path) -> None:
-    *_, failure, trace = rows(data_dir, OPEN_S, 200, 24, True)
+    *_, failure, trace = rows(data_dir, OPEN_S, 200, 24, "f")
     assert failure.endswith(
         "8:0 failed, committed by 8:1: sp lit, task 0, execute: ValueError: cannot"
     )
     assert trace == "  traceback"
+
+
+def test_sources_stores_standbys_and_the_plan_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = of_a_while(tmp_path, 8)
+    run.moment = dataclasses.replace(run.moment, standbys=2)
+    patience.wait_until(lambda: (live.read(run.path) or {}).get("standbys") == 2)
+    title, *_, sources, stores = printed(capsys, "--once", "--data-dir", str(tmp_path)).splitlines()
+    assert title.endswith("running, ZooKeeper ok, 2 standbys")
+    assert sources == "sources   orders/0 1,200 behind · orders/1 0 behind"
+    assert stores == "stores    count/counts 8:0, 0 ago · count/totals 8:0, 0 ago"
+    watched = watch.Watch(run.path)
+    watched.refresh()
+    frame = top.frame(watched.view(), time.time(), 100, 24, "p")
+    shown = ["".join(text for text, _ in row) for row in frame]
+    assert [row.split()[0] for row in shown[3:8]] == [id for id, *_ in PLAN]
+    split = re.sub(r" [\d,]+ in, [\d,]+ out/s", " 1 in, 2 out/s", shown[4])
+    assert split.split(None, 1)[1] == "bolt x2       1 in, 2 out/s, skew 1.50  <- lines: shuffle"
+    low = ["".join(text for text, _ in row) for row in top.frame(watched.view(), 0.0, 80, 8)]
+    assert not any(row.startswith("stores") for row in low), "transactions come first"
+    run.end()
 
 
 def test_wide_characters_take_two_columns(data_dir: Path) -> None:
@@ -217,7 +244,7 @@ def test_the_terminal_is_as_before_after_the_key_q_and_after_signals(
     def end() -> None:
         modes.append(terminal.modes())
         if signum is None:
-            os.write(terminal.ours, b"fq")
+            os.write(terminal.ours, b"fpq")
         else:
             os.kill(os.getpid(), signum)
 

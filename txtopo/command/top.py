@@ -33,6 +33,8 @@ REFRESH_S = 0.25
 _WIDTH, _HEIGHT = 80, 24
 _WIDE = 80
 """A terminal with so many columns has words beside the lanes."""
+_ROOM = 10
+"""A terminal with so many rows for transactions also shows sources and stores."""
 _PROCESSING, _WAITING, _COMMIT = ("█", "blue"), ("·", "bright_black"), ("▓", "green")
 _FAILED, _DISCARDED = ("x", "red"), ("-", "bright_black")
 _STEPS = {
@@ -56,7 +58,7 @@ def add(commands: Any) -> None:
         "top",
         help="watch a run: its transactions side by side",
         description="Show a run as it goes on: its newest transactions, side by side, and its failures. Reads the files in the runs' data\n"
-        "directory, and nothing else. Keys: q quits, f shows the failures, or the transactions again.",
+        "directory, and nothing else. Keys: q quits, f shows the failures, p the plan, and again the transactions.",
     )
     whereabouts.add_journal(parser)
     parser.add_argument("--once", action="store_true", help="print the present state, and end")
@@ -89,14 +91,14 @@ def _follow(watched: watch.Watch) -> None:
     from rich import console, live, text
 
     screen = console.Console()
-    with_failures = False
+    shown_by = ""
     with signals.StopSignals() as stop:
         stop.watch()
         with _keys(), live.Live(console=screen, screen=True, auto_refresh=False) as shown:
             while not stop.is_requested:
                 watched.refresh()
                 size = screen.size
-                rows = frame(watched.view(), time.time(), size.width, size.height, with_failures)
+                rows = frame(watched.view(), time.time(), size.width, size.height, shown_by)
                 lines = [text.Text.assemble(*row) for row in rows]
                 shown.update(
                     text.Text("\n", no_wrap=True, overflow="crop").join(lines), refresh=True
@@ -105,7 +107,8 @@ def _follow(watched: watch.Watch) -> None:
                     keys = os.read(sys.stdin.fileno(), 64)
                     if not keys or b"q" in keys:
                         return
-                    with_failures ^= b"f" in keys
+                    for key in (each for each in keys.decode("latin-1") if each in "fp"):
+                        shown_by = "" if key == shown_by else key
     raise signals.InterruptedBySignalError(stop.signum)
 
 
@@ -123,22 +126,25 @@ def _keys() -> Iterator[None]:
 # -- a frame -------------------------------------------------------------------------------------
 
 
-def frame(
-    view: Record, now: float, width: int, height: int, with_failures: bool = False
-) -> list[Row]:
+def frame(view: Record, now: float, width: int, height: int, shown_by: str = "") -> list[Row]:
     """The rows that show ``view``: at most ``height``, each with at most ``width`` columns.
-    ``now`` is in seconds since 1970. ``with_failures``: failures instead of transactions."""
+    ``now`` is in seconds since 1970. ``shown_by``: the key f for failures instead of transactions, p
+    for the plan."""
     rows: list[Row] = [[(_title(view, now), "bold")]]
     rows += [[(" · ".join(numbers), "")] for numbers in _numbers(view)]
     legend = [part for glyph, name in _LEGEND for part in (glyph, (f" {name}  ", ""))]
     failures = [_failure(each) for each in view["failures"]]
     below: list[Row] = [legend, [(failures[0], "red")]] if failures else [legend]
     room = max(height - len(rows) - len(below), 1)
-    if with_failures:
-        lines = [line for each in view["failures"] for line in _story(each)] or ["no failure"]
+    places = [[(line, "")] for line in _places(view)]
+    if shown_by:
+        stories = [line for each in view["failures"] for line in _story(each)] or ["no failure"]
+        lines = stories if shown_by == "f" else _plan(view)
         rows += [[(line, "")] for line in lines[: room + len(below)]]
-    else:
+    elif room < _ROOM:
         rows += [*_lanes(view, now, width, room), *below]
+    else:
+        rows += [*_lanes(view, now, width, room - len(places)), *below, *places]
     return [_cut(row, width) for row in rows][:height]
 
 
@@ -159,7 +165,42 @@ def _title(view: Record, now: float) -> str:
     if present is None or silent_s is None or silent_s > watch.SILENCE_S:
         return f"{name}silent{'' if silent_s is None else f' for {_length(silent_s)}'}"
     away = "does not answer" if present["zookeeper"]["is_away"] else "ok"
-    return f"{name}{present['status']['state']}, ZooKeeper {away}"
+    standbys = f", {_count(present['standbys'], 'standby')}" if present["standbys"] else ""
+    return f"{name}{present['status']['state']}, ZooKeeper {away}{standbys}"
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}{'' if n == 1 else 's'}"
+
+
+def _places(view: Record) -> list[str]:
+    """How far the source's partitions are behind, and when each store was written."""
+    status = (view["live"] or {}).get("status", {})
+    current, lags = status.get("current", 1), status.get("lag", {})
+    sources = " · ".join(f"{name} {lag:,} behind" for name, lag in sorted(lags.items()))
+    stores = " · ".join(
+        f"{name} {each['recorded']}, {max(0, current - 1 - int(each['recorded'].split(':')[0]))} ago"
+        for name, each in sorted(view["stores"].items())
+    )
+    return [
+        f"{name:<10}{text}" for name, text in (("sources", sources), ("stores", stores)) if text
+    ]
+
+
+def _plan(view: Record) -> list[str]:
+    """A line for each component: tasks, tuples in a second, skew, inputs."""
+    components = (view["plan"] or {"components": []})["components"]
+    width = max((len(each["id"]) for each in components), default=0)
+    lines = []
+    for each in components:
+        did = view["components"].get(each["id"], {})
+        rates = [did.get(f"{name}_per_s", 0) for name in ("executed", "emitted")]
+        skew = f", skew {did['skew']:.2f}" if did.get("skew") else ""
+        inputs = ", ".join(f"{feed['from']}: {feed['grouping']}" for feed in each["inputs"])
+        kind = f"{each['kind']} x{each['tasks']}"
+        numbers = f"{rates[0]:,.0f} in, {rates[1]:,.0f} out/s{skew}"
+        lines.append(f"{each['id']:<{width}}  {kind:<12}  {numbers}{inputs and f'  <- {inputs}'}")
+    return lines
 
 
 def _length(length_s: float) -> str:
