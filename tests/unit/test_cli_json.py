@@ -163,3 +163,12 @@ def test_a_document_has_the_fields_of_its_table(
     printed = json.loads(capsys.readouterr().out)
     assert printed["schema_version"] == 1
     assert {*fields_of(printed, nested)} == {"schema_version", *fields}
+
+
+def test_a_request_to_no_run_names_the_last_one(
+    place: Stored, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.state.close(End("2026-11-28T10:00:00+00:00", 3))
+    assert cli.main(["pause", "words"]) == 4
+    last = "run 'words-run', pid 11 on alpha.example, ended with exit code 3 at 2026-11-28T10:00:00"
+    assert f"has no run that could be asked: not running: {last}" in capsys.readouterr().err

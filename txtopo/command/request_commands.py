@@ -132,8 +132,9 @@ def _ask(
         administration.require_topology(opened.store, paths)
         run = opening.holder(opened, parsed.topology)
         if run is None or "unreadable" in run:
+            last = show_state.ended_text(show_state.status_of(opened, parsed.topology))
             raise errors.FencedError(
-                f"topology {parsed.topology!r} has no run that could be asked: {show_state.holder_text(run)}\n"
+                f"topology {parsed.topology!r} has no run that could be asked: {show_state.holder_text(run)}{last}\n"
                 "  Look with `txtopo status`. To let it not run, do not start it."
             )
         if parsed.hands_over and not opened.store.children(paths.standbys):

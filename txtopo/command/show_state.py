@@ -92,7 +92,7 @@ def status_text(status: dict[str, Any]) -> str:
         f"topology {status['topology_id']}",
         f"  committed     {plain(status['committed']) if status['committed'] != 0 else 'nothing yet'}",
         f"  next txid     {plain(current)}",
-        f"  coordinator   {holder_text(status['lease'])}{_ended_text(status)}",
+        f"  coordinator   {holder_text(status['lease'])}{ended_text(status)}",
         f"  generation    {plain(status['generation'])}, epoch {plain(status['epoch'])}",
         *_end_lines(status),
     ]
@@ -115,7 +115,8 @@ def status_text(status: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _ended_text(status: dict[str, Any]) -> str:
+def ended_text(status: dict[str, Any]) -> str:
+    """How the newest run of a topology that does not run has ended."""
     ended = status["ended"]
     if ended is None:
         return ": the run died without a word" if status["died"] else ""
