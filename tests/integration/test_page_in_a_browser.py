@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -90,6 +90,28 @@ def test_lanes_and_failures_are_shown_and_a_script_in_a_traceback_stays_text(
     assert chrome.find_elements(By.CSS_SELECTOR, "#failures script, #failures img") == []
     assert chrome.title == "words: running"
     assert browser.console(chrome) == []
+
+
+def has(part: str) -> Callable[[str], bool]:
+    return lambda text: part in text
+
+
+def test_the_plan_the_tables_and_the_facts_are_drawn(chrome: Chrome, port: int) -> None:
+    edges = "lines to split, lines to longest, split to count-of-split, count-of-split and longest to count"
+    plan = chrome.find_element(By.CSS_SELECTOR, "#plan svg")
+    assert plan.get_attribute("aria-label") == f"Plan: lines, {edges}"
+    for selector, text in (
+        ("#plan", "countcommitter × 2, skew 1.428,800 in, 0 out"),
+        ("#components", "count-of-splitbolt224,00024,000"),
+        ("#sources", "orders/01,200–"),
+        ("#stores", "count/totals12:00"),
+        ("#facts", "connected, 0 outages"),
+        ("#facts", "28807 on alpha"),
+        ("#settings", "max_spout_pending3"),
+        ("#numbers", "newest commit"),
+        ("#numbers", "tuples/s813"),
+    ):
+        wait_for(chrome, selector, has(text))
 
 
 def test_the_page_is_used_by_keyboard(chrome: Chrome, port: int) -> None:
