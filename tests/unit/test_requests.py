@@ -29,6 +29,7 @@ from txtopo.engine.observer import Observer
 from txtopo.engine.opening import Opening
 from txtopo.engine.status import RunStatus, StatusBoard
 from txtopo.runtime.requests import Requests
+from txtopo.runtime.run import TopologyRun
 from txtopo.spark.machine import Machine
 from txtopo.state import base, layout, records, requests
 from txtopo.state.memory import MemoryStateStore
@@ -179,6 +180,33 @@ def test_a_request_that_cannot_be_read_changes_nothing_and_is_told_once(
         run.look(engine, 1)
     assert (engine.told, asked) == (["pause"], [("pause", "me", "now")])
     assert caplog.text.count("requests to topology 'words'") == 1
+
+
+class AwayStore(MemoryStateStore):
+    """A ZooKeeper that may be away."""
+
+    is_gone = False
+
+    def get(self, path: str) -> base.Node | None:
+        if self.is_gone:
+            raise base.StateUnavailableError("ZooKeeper is away")
+        return super().get(path)
+
+
+def test_a_request_from_the_time_when_zookeeper_was_away_is_obeyed_afterwards() -> None:
+    engine: Any = NotedEngine()
+    store = AwayStore()
+    store.ensure(PATHS.top)
+    asked = Requests(store, "words", lambda *_: None)
+    state, revives = SimpleNamespace(epoch=1), list[int]()
+    run: Any = SimpleNamespace(
+        _engine=engine, _state=state, _requests=asked, _revive=lambda: revives.append(1)
+    )
+    ask(store, pause=records.PauseRecord(by="me", at="now"))
+    for store.is_gone, told in ((True, []), (True, []), (False, ["pause"])):
+        TopologyRun._each_second(run)
+        assert engine.told == told
+    assert len(revives) == 3
 
 
 def test_of_a_resume_and_a_pause_the_later_counts_however_late_the_loop_hears_of_them() -> None:
