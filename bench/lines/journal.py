@@ -122,9 +122,21 @@ def _reads(stage: Stage) -> Measured:
     )
 
 
+def _drawn(stage: Stage) -> Measured:
+    transactions, rounds = stage.pick(500, 50), stage.pick(15, 3)
+    page = stage.start("drawn:Drawn", transactions=transactions)
+    seconds = values(interleaved({"page": page.block}, rounds)["page"], "seconds")
+    name, median_s = f"{transactions} transactions: seconds, to 0.1 s", statistics.median(seconds)
+    return Measured(
+        (Ratio(name, median_s, min(seconds), max(seconds), "lower", 0.1),),
+        settings={"txtopo": "the whole page in Chromium, 1600 pixels wide, time of its script"},
+    )
+
+
 LINES = (
     Line("journal.rate", "What does the journal cost small transactions?", _rate),
     Line("journal.tuples", "And large batches?", _tuples, in_quick=False),
     Line("journal.watched", "And with metrics, logs and a browser?", _watched, in_quick=False),
+    Line("journal.drawn", "How long does the page take to draw?", _drawn, in_quick=False),
     Line("journal.reads", "How long do questions to a journal take?", _reads),
 )
