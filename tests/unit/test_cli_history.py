@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from txtopo import TransactionAttempt
-from txtopo.command import cli
+from txtopo import TransactionAttempt, ZooKeeperUnavailableError
+from txtopo.command import cli, history, whereabouts
 from txtopo.dataplane.outcome import Failure
 from txtopo.engine.attempts import AttemptFailedError
 from txtopo.engine.observer import EndedAttempt
-from txtopo.journal import recording, records, writer
+from txtopo.journal import fold, recording, records, writer
 
 AT = 1_790_000_000.0
 FAILURE = Failure(
@@ -124,6 +124,25 @@ def test_history_as_json_has_the_records(
     for each in shown["transactions"]:
         assert each["committed"] == (each["txid"] < 5)
         assert (each["failed"], each["behind"]) == (each["txid"] == 2, each["txid"] == 3)
+
+
+def test_commits_without_a_record_are_a_line_and_the_journal_is_shown_without_zookeeper(
+    data_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert history.history_lines(fold.View(current=9), [], [(3, 5), (7, 7)])[:2] == [
+        "       3-5  committed, but without records",
+        "         7  committed, but without records",
+    ]
+
+    def away(*arguments: Any, **more: Any) -> Any:
+        raise ZooKeeperUnavailableError("ZooKeeper zk:2181 does not answer\n  Start it")
+
+    monkeypatch.setattr(whereabouts, "look", away)
+    told = said(capsys, "history", "words", "--data-dir", str(data_dir)).splitlines()
+    assert told[0] == "topology words: the next transaction is 5, the journal begins at 1"
+    assert (
+        "ZooKeeper zk:2181 does not answer. The commits shown are the ones in the journal" in told
+    )
 
 
 def test_why_tells_a_transactions_story(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -74,6 +74,8 @@ def test_a_line_says_what_is_committed_how_fast_and_what_went_wrong() -> None:
         describe(BUSY)
         == "txid 41 committed, 2 in flight, 12,346 tuples/s, last transaction took 0.21 s, 2 replays"
     )
+    replayed = describe(replace(BUSY, failed=1, behind=1))
+    assert replayed.endswith(", 2 replays (1 failed, 1 behind)")
     assert describe(replace(BUSY, idle=True)).endswith(", 2 replays, waiting for input")
     assert describe(replace(BUSY, state="draining", idle=True)).endswith(", 2 replays, stopping")
     assert describe(

@@ -233,6 +233,15 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
     opened.close()
 
 
+@pytest.mark.parametrize("is_plain", [False, True])
+def test_no_color_is_obeyed(
+    data_dir: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch, is_plain: bool
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1" if is_plain else "")
+    terminal.run(lambda: os.write(terminal.ours, b"q"), "--data-dir", str(data_dir))
+    assert (re.search(r"\x1b\[[\d;]*3[1-7]m", terminal.close()) is None) == is_plain
+
+
 @pytest.mark.parametrize(
     ("signum", "code"), [(None, 0), (signal.SIGINT, 130), (signal.SIGTERM, 143)]
 )
