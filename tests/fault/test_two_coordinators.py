@@ -191,8 +191,30 @@ def test_a_paused_run_is_handed_over_stays_paused_and_is_resumed_and_drained_fro
             scene.wait_for_commits(second)
             assert "has ended" in scene.ask("drain")
             assert second.wait() == 0, second.said
-    assert "has no run that could be asked" in scene.ask("drain", exit_code=4)
+    assert "not running: run 'second', pid" in scene.ask("drain", exit_code=4)
     assert "was not paused" in scene.ask("resume")
+    scene.check_exact()
+
+
+@pytest.mark.thorough
+@pytest.mark.rule(26)
+def test_handovers_under_load_lose_and_double_nothing(scene: Scene) -> None:
+    with contextlib.ExitStack() as drivers:
+        holder = drivers.enter_context(scene.start("first"))
+        holder.wait_until_it_says("begins at txid 1")
+        for number in range(3):
+            next_holder = drivers.enter_context(scene.start(f"standby-{number}", "--standby"))
+            next_holder.wait_until(lambda: "standby       pid" in scene.ask("status"))
+            scene.wait_for_commits(holder)
+            committed = scene.committed
+            assert f"and pid {next_holder.pid} on" in scene.ask("handover")
+            assert holder.wait() == 0, holder.said
+            holder = next_holder
+            holder.wait_until_it_says("resumes at txid")
+            assert scene.committed >= committed
+        scene.wait_for_commits(holder)
+        assert "has ended" in scene.ask("drain")
+        assert holder.wait() == 0, holder.said
     scene.check_exact()
 
 

@@ -382,7 +382,7 @@ def test_a_run_and_the_commands_use_the_credentials_and_never_show_the_password(
 
     where = ["--zookeeper", address]
     commands = [["status", id, "--json"], ["state", "show", id], ["state", "reset", id]]
-    for command in commands:
+    for command in [*commands, ["pause", id]]:
         assert cli.main([*command, *where]) == 5
         assert "The znode was made with credentials" in capsys.readouterr().err
     for key, value in settings.items():
