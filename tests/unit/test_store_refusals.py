@@ -67,7 +67,9 @@ def test_a_key_that_no_store_keeps_is_told_with_component_task_and_transaction(
     error = counted(MemoryStore("counts", str(tmp_path)), "ant", key)
     assert type(error) is UsageError
     assert f"a store key cannot hold {key!r} of type" in str(error)
-    assert "in component 'kept', task 0, attempt 1:0, commit phase, finish_batch" in str(error)
+    assert "in component 'kept-of-spout', task 0, attempt 1:0, processing phase, execute" in str(
+        error
+    )
 
 
 def test_the_cure_for_a_key_of_none_does_not_mix_it_up_with_a_text() -> None:

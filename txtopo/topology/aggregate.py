@@ -21,6 +21,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from txtopo import errors
 from txtopo.topology import aggregator, bolt, grouping, merge
 from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import TopologyContext
@@ -68,9 +69,35 @@ def _constant(key: tuple[Any, ...], values: tuple[Any, ...]) -> tuple[Any, ...]:
     return key
 
 
-def hashable(value: Any) -> Any:
-    """``value`` with lists turned into tuples. A fields grouping takes both for the same key."""
-    return tuple(map(hashable, value)) if isinstance(value, list | tuple) else value
+_KEYS = frozenset({str, int, type(None)})
+
+
+def key_as_stored(key: tuple[Any, ...], tup: Tuple) -> tuple[Any, ...]:
+    """The ``key`` of ``tup`` as a store keeps it: tuples for lists, and plain values for enums and
+    other subclasses. A store has no 1.0 and no True, which Python takes for 1: they are refused,
+    whether or not 1 came before."""
+    if _KEYS.issuperset(map(type, key)):
+        return key
+    try:
+        return tuple(_as_stored(part, tup) for part in key)
+    except RecursionError:
+        grouping.encode_key(key)  # refuses a list that contains itself
+        raise
+
+
+def _as_stored(part: Any, tup: Tuple) -> Any:
+    if isinstance(part, list | tuple):
+        return tuple(_as_stored(item, tup) for item in part)
+    if isinstance(part, str):
+        return str.__str__(part)
+    if isinstance(part, int) and not isinstance(part, bool):
+        return int.__int__(part)
+    if part is None:
+        return None
+    raise errors.UsageError(
+        f"a store key cannot hold {part!r:.300} of type {type(part).__name__}, from the tuple {tup.values[1:]!r:.300} of {tup.source_component!r}\n"
+        "  A key is a str, an int, or a tuple of these and of None. Use str(...) or int(...)."
+    )
 
 
 class PartialAggregate(bolt.BaseBatchBolt):
@@ -97,16 +124,9 @@ class PartialAggregate(bolt.BaseBatchBolt):
         read = self.read
         if read is None:
             read = self.read = self.key_of.reader(tup.fields)
-        key, one, combined = read(tup.values), self.combiner.init(tup), self.combined
+        key, one = key_as_stored(read(tup.values), tup), self.combiner.init(tup)
         if type(one) is not int:
             aggregator.checked(self.combiner, one, tup)
-        try:
-            if key in combined:
-                combined[key] = self.combiner.combine(combined[key], one)
-                return
-        except TypeError:
-            grouping.encode_key(key)  # refuses a list that contains itself
-            key = hashable(key)
         self.add(key, one)
 
     def add(self, key: tuple[Any, ...], one: Any) -> None:
@@ -226,7 +246,7 @@ class ReducingCommitter(KeyedCommitter):
 
     def execute(self, tup: Tuple) -> None:
         read = self.key_of[tup.source_component, tup.source_stream_id].reader(tup.fields)
-        self.deltas.setdefault(hashable(read(tup.values)), []).append(tup)
+        self.deltas.setdefault(key_as_stored(read(tup.values), tup), []).append(tup)
 
     def applied(self, value: Any, delta: Any) -> Any:
         for tup in delta:
