@@ -119,6 +119,11 @@ def test_objects_have_null_where_a_field_is_missing_and_others_are_passed_over(
     ]
 
 
+def test_columns_called_tx_and_tx_with_an_underscore_are_refused_with_the_cure() -> None:
+    with pytest.raises(ValueError, match=r"'tx' and '_tx'.*\n  Rename one, or leave it out"):
+        FileTransactionalSpout("a", format="json", fields=("tx", "_tx"))
+
+
 def test_a_column_called_tx_is_a_field_like_any_other(tmp_path: Path) -> None:
     (tmp_path / "csv").write_text("tx,n\n7,1\n")
     (tmp_path / "json").write_text('{"tx": 7, "n": 1}\n')

@@ -87,6 +87,10 @@ class Fields:
 def with_attempt(*names: str | Iterable[str]) -> Fields:
     """``names`` behind the attempt's field: ``tx``, or ``_tx`` if ``tx`` is among ``names``."""
     fields = Fields(*names)
+    if {"tx", "_tx"} <= {*fields}:
+        raise ValueError(
+            "fields 'tx' and '_tx': one of them is the attempt's\n  Rename one, or leave it out."
+        )
     return Fields("_tx" if "tx" in fields else "tx", fields)
 
 
