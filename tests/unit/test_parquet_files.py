@@ -334,6 +334,18 @@ def test_the_coordinator_says_how_much_of_the_files_is_read(tmp_path: Path) -> N
 
 
 @pytest.mark.rule(38)
+def test_times_of_96_bits_are_declared_in_one_unit(tmp_path: Path) -> None:
+    us, ns = pa.timestamp("us"), pa.timestamp("ns")
+    table = pa.table({"x": pa.array([1], us), "y": pa.array([1], us)})
+    pq.write_table(table, tmp_path / "a", use_deprecated_int96_timestamps=True, store_schema=False)
+    spout = ParquetTransactionalSpout(tmp_path / "a", schema=pa.schema([("x", us), ("y", ns)]))
+    emitter = spout.get_emitter(TopologyConf({}), cast(Any, None))
+    with pytest.raises(InputError, match=r"'x' in us, 'y' in ns\n  Declare them .* in one unit"):
+        emitter.emit_partition_batch(
+            TransactionAttempt(1, 0), cast(Any, None), 0, Drive(spout).plan()[0]
+        )
+
+
 def test_a_time_of_96_bits_is_kept_or_refused(tmp_path: Path) -> None:
     def read(value: Any, type: pa.DataType, declared: pa.DataType | None = None) -> pa.Array:
         table = pa.table({"a": [1, 2], "t": pa.array([value, None], type)})

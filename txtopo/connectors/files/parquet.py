@@ -205,14 +205,18 @@ class Footer:
                 for field, other in zip(coarse, fine, strict=True)
                 if field != other and field.name in schema.names
             ]
-            unit = next(
-                (
-                    match[1]
-                    for name in times
-                    if (match := re.search(r"timestamp\[(\w+)", str(schema.field(name).type)))
-                ),
-                "ns",
-            )
+            units = {
+                match[1]: name
+                for name in times
+                if (match := re.search(r"timestamp\[(\w+)", str(schema.field(name).type)))
+            }
+            if len(units) > 1:
+                named = ", ".join(f"{name!r} in {unit}" for unit, name in units.items())
+                raise txtopo.errors.InputError(
+                    f"{self.path} has times of 96 bits, which are read in one unit, and columns declared in several: {named}\n"
+                    "  Declare them in schema= in one unit: pa.timestamp('us') holds each year, pa.timestamp('ns') each digit."
+                )
+            unit = next(iter(units), "ns")
             with self._open_file(unit, dictionaries) as file:
                 for row_group in range(begin, end):
                     for name in times:
