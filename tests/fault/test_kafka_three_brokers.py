@@ -4,6 +4,7 @@ there once, and a spout reads it while the dead broker is away."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ def brokers(started: list[KafkaServer]) -> list[KafkaServer]:
 class Cluster:
     """A topology's sink and spout, which know all brokers."""
 
-    def __init__(self, brokers: list[KafkaServer], **settings: str) -> None:
+    def __init__(self, brokers: list[KafkaServer], **settings: Any) -> None:
         self.servers = ",".join(broker.servers for broker in brokers)
         self.sales = Sales(brokers[0], replicas=3, **settings)
 

@@ -69,14 +69,14 @@ def _constant(key: tuple[Any, ...], values: tuple[Any, ...]) -> tuple[Any, ...]:
     return key
 
 
-_KEYS = frozenset({str, int, type(None)})
-
-
 def key_as_stored(key: tuple[Any, ...], tup: Tuple) -> tuple[Any, ...]:
     """The ``key`` of ``tup`` as a store keeps it: tuples for lists, and plain values for enums and
     other subclasses. A store has no 1.0 and no True, which Python takes for 1: they are refused,
     whether or not 1 came before."""
-    if _KEYS.issuperset(map(type, key)):
+    for part in key:
+        if type(part) is not str and type(part) is not int:
+            break
+    else:
         return key
     try:
         return tuple(_as_stored(part, tup) for part in key)
@@ -124,10 +124,17 @@ class PartialAggregate(bolt.BaseBatchBolt):
         read = self.read
         if read is None:
             read = self.read = self.key_of.reader(tup.fields)
-        key, one = key_as_stored(read(tup.values), tup), self.combiner.init(tup)
+        key, one, combined = read(tup.values), self.combiner.init(tup), self.combined
+        for part in key:  # not by key_as_stored: a call for each tuple takes as long as the rest
+            if type(part) is not str and type(part) is not int:
+                key = key_as_stored(key, tup)
+                break
         if type(one) is not int:
             aggregator.checked(self.combiner, one, tup)
-        self.add(key, one)
+        if key in combined:
+            combined[key] = self.combiner.combine(combined[key], one)
+        else:
+            self.add(key, one)
 
     def add(self, key: tuple[Any, ...], one: Any) -> None:
         """Combine ``one`` with the key's value, in this portion or in a new portion."""
