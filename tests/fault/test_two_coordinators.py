@@ -174,6 +174,8 @@ def test_a_paused_run_is_handed_over_stays_paused_and_is_resumed_and_drained_fro
     with scene.start("first") as first:
         first.wait_until_it_says("begins at txid 1")
         scene.wait_for_commits(first)
+        line = r" INFO topology=endless component=count task=0 txid=1 attempt=\d+ phase=commit: "
+        assert re.search(rf"^[-\d]+ [\d:,]+{line}the count begins$", first.said, re.MULTILINE)
         assert "no run waits" in scene.ask("handover", exit_code=4)
         with scene.standby("second", first) as second:
             second.wait_until(lambda: "standby       pid" in scene.ask("status"))

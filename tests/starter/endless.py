@@ -83,6 +83,8 @@ class Count(BaseTransactionalBolt, ICommitter):
         self.count += 1
 
     def finish_batch(self) -> None:
+        if self.attempt.txid == 1:
+            self.context.log.info("the count begins")
         while (self.gate / "shut").exists():
             (self.gate / "waiting").touch()
             time.sleep(0.05)
