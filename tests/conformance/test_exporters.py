@@ -275,7 +275,7 @@ def test_http_requests_carry_key_value_and_sequence(
     (put, delete) = service.requests
     assert put[:3] == ("PUT", "/v1/%C3%A4%2Fb/7?full", {"n": "ü"})
     sent = ("Idempotency-Key", "X-Sequence", "X-Generation", "X-Author", "Content-Type")
-    assert [put[3][name] for name in sent] == ["queue/g/0/1", "1", "g", "a", "application/json"]
+    assert [put[3][name] for name in sent] == ["queue/0/1/g", "1", "g", "a", "application/json"]
     assert put[3]["Authorization"] == f"Bearer {TOKEN}"
     assert delete[:3] == ("DELETE", "/v1/dog?full", None)
     assert len(service.connections) == 1
@@ -295,7 +295,7 @@ def test_no_two_changes_have_one_idempotency_key(service: Service) -> None:
                 sequence += sequence == 1
     sent = [request[3]["Idempotency-Key"] for request in service.requests]
     assert len(set(sent)) == len(sent) == 8
-    assert sent[3] == "queue/g/0/16777215/%5B%22%C3%A4%2Fb%22%2Cnull%5D"
+    assert sent[3] == "queue/0/16777215/g/%5B%22%C3%A4%2Fb%22%2Cnull%5D"
 
 
 STATUSES: list[tuple[int, Any, type[Exception] | None]] = [

@@ -41,7 +41,7 @@ class HttpExporter(linked.LinkedExporter):
     The body is the value as JSON. The header ``X-Sequence`` has the entry's sequence, and
     ``X-Generation`` its generation. The service must keep both with the value, also of a deleted or
     unknown key, answer 422 if the generation differs from a stored one, and 409 or 412 if the
-    sequence is not higher. ``Idempotency-Key`` is ``queue/generation/bucket/sequence``, in a replay
+    sequence is not higher. ``Idempotency-Key`` is ``queue/bucket/sequence/generation``, in a replay
     with ``/`` and the key as encoded JSON behind. Answers 2xx, 409 and 412 mean that the entry is
     told, and so does 404 for a DELETE. After 408, 425, 429, 5xx and a lost connection the entry comes
     again. Every other answer, a redirection too, stops the bucket after some attempts.
@@ -91,7 +91,7 @@ class HttpExporter(linked.LinkedExporter):
             content = {"key": entry.key, "value": entry.value}
         elif content is None:
             method = "DELETE"
-        change = f"{entry.queue}/{entry.generation}/{entry.bucket}/{entry.sequence}"
+        change = f"{entry.queue}/{entry.bucket}/{entry.sequence}/{entry.generation}"
         if entry.is_replayed:  # all entries of a replay have one sequence
             change += f"/{urllib.parse.quote(keys.encode_key(entry.key), safe='')}"
         headers, token = (
