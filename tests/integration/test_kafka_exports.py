@@ -136,6 +136,7 @@ class Exports(Observer):
         return has_told
 
 
+@pytest.mark.in_gate("memory")
 @MEMORY_AND_BROKER
 @pytest.mark.rule(18, 31, 40)
 def test_every_recorded_change_is_in_the_topic_once_and_in_order(
