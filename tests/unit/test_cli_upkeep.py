@@ -140,7 +140,7 @@ def test_the_status_of_a_run_that_fails_has_its_attempts_and_the_newest_failure(
         "  to learn more, type: txtopo why words 3",
     ]
     assert show_state.failing({**status, "running": False}, run.path) is None
-    run.update(is_error_over=True)
+    run.update(last_error_txid=4)  # of a later transaction
     run.end()
     assert show_state.failing(status, run.path) is None
 

@@ -26,7 +26,7 @@ from txtopo.engine import logged
 from txtopo.engine.attempts import AttemptFailedError
 from txtopo.engine.observer import EndedAttempt
 from txtopo.engine.status import RunStatus
-from txtopo.journal import fold, live, reader, recording, records, watch, writer
+from txtopo.journal import documents, fold, live, reader, recording, records, watch, writer
 from txtopo.journal.records import Record
 from txtopo.page import metrics
 from txtopo.runtime import progress
@@ -335,6 +335,23 @@ def test_transactions_that_zookeeper_has_and_the_journal_has_not_are_a_hole() ->
     assert fold.fold([], current=5).holes(1, 9) == [(1, 4)]
 
 
+def test_only_commits_whose_records_were_read_and_are_not_there_are_holes(tmp_path: Path) -> None:
+    write(tmp_path, *map(attempt, (1, 2, 3)), first=head("before"))
+    write(tmp_path, *map(attempt, (1000, 1002)), first=head(current=1000))
+    journal = reader.Reader(tmp_path)
+
+    def read_before_the_last_commits() -> list[Record]:
+        read_then = documents.read(journal, 20)
+        write(tmp_path, *map(attempt, (1003, 1004)), first=head(epoch=2, current=1003))
+        return read_then
+
+    view = documents.view_of(journal, read_before_the_last_commits)
+    assert (view.begins_at, view.current) == (1000, 1003)
+    assert documents.listed(view, 20)[1] == [(1001, 1001)]
+    early = documents.view_of(journal, lambda: documents.read(journal, 500, 1))
+    assert documents.listed(early, 500, 1) == ([], [])
+
+
 def test_only_the_present_generation_counts() -> None:
     lines = [head(), attempt(1), attempt(2), head("second"), attempt(1)]
     assert counts(fold.fold(lines))[0] == 1
@@ -346,7 +363,7 @@ def test_what_is_asked_of_a_run_and_zookeepers_outages_are_kept(tmp_path: Path) 
     moment = live.Moment(AT, RunStatus("words", "words"), AT, False, 0)
     facts = {"host": "alpha", "pid": 7}
     kept = recording.Recording("words", tmp_path, MIB, "full", facts, lambda: moment)
-    kept.asked("pause", "me@alpha", "before")  # by a standby: it has no journal yet
+    kept.asked("pause", "me@alpha", "before")  # the run begins paused
     kept.began("first", 1, 1, is_resumed=False)
     kept.asked("pause", "me@alpha", "now")
     place = tmp_path / "journal" / "words"
@@ -354,14 +371,15 @@ def test_what_is_asked_of_a_run_and_zookeepers_outages_are_kept(tmp_path: Path) 
     def wait_for_lines(count: int) -> None:
         patience.wait_until(lambda: len(lines(place)) == count)
 
-    for is_away, written in ((True, 3), (False, 4)):
+    for is_away, written in ((True, 4), (False, 5)):
         moment = dataclasses.replace(moment, is_away=is_away, at=moment.at + 2.5)
         wait_for_lines(written)
     kept.ended(None)
     _, *noted, _ = [records.decode(line) for line in lines(place)]
-    asked = {"kind": "request", "want": "pause", "by": "me@alpha", "asked_at": "now"}
-    assert asked.items() <= noted[0].items()
-    assert [(each["kind"], each["is_away"], each["lasted_s"]) for each in noted[1:]] == [
+    asked = {"kind": "request", "want": "pause", "by": "me@alpha"}
+    for each, asked_at in zip(noted, ("before", "now"), strict=False):
+        assert (asked | {"asked_at": asked_at}).items() <= each.items()
+    assert [(each["kind"], each["is_away"], each["lasted_s"]) for each in noted[2:]] == [
         ("zookeeper", True, None),
         ("zookeeper", False, 2.5),
     ]

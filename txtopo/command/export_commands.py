@@ -141,6 +141,8 @@ def _run(parsed: argparse.Namespace) -> int:
                 if topology_id is None and parsed.until_empty:
                     return 0
             except errors.FailedException as error:
+                if parsed.until_empty:
+                    raise
                 if (why := str(error)) != shown:
                     print(f"txtopo: export queue {queue.id!r} waits: {why}", file=sys.stderr)
                 shown = why

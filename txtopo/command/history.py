@@ -81,11 +81,11 @@ def _history(parsed: argparse.Namespace) -> int:
         return _write_page(parsed)
     asked = (parsed.last, parsed.first, parsed.failed)
     journal, view, notes = _opened(parsed, lambda journal: documents.read(journal, *asked))
-    shown = transactions, holes, begins_at = documents.listed(journal, view, *asked)
+    shown = transactions, holes = documents.listed(view, *asked)
     if parsed.json:
         output.print_json(documents.history(parsed.topology, journal, view, shown))
     else:
-        begins = "" if begins_at is None else f", the journal begins at {begins_at}"
+        begins = "" if view.begins_at is None else f", the journal begins at {view.begins_at}"
         print(f"topology {parsed.topology}: the next transaction is {view.current}{begins}")
         print("\n".join(history_lines(view, transactions, holes) + notes))
     return 0
@@ -144,7 +144,7 @@ def _opened(
         notes.append(
             f"{logged.first_line(str(error))}. The commits shown are the ones in the journal"
         )
-    view = documents.view_of(journal, read(journal), generation, current)
+    view = documents.view_of(journal, lambda: read(journal), generation, current)
     if journal.torn:
         notes.append(f"cut lines were skipped: {journal.torn}. A killed run leaves a cut line")
     if journal.other_versions:

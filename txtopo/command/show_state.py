@@ -59,7 +59,7 @@ def failing(status: dict[str, Any], path: Path) -> dict[str, Any] | None:
     if now is None or any(now[name] != status[name] for name in ("generation", "epoch")):
         return None
     shown, tried = now["status"], now["tried"]
-    if not tried or shown["is_error_over"] or shown["last_error"] is None:
+    if not tried or shown["last_error"] is None or shown["last_error_txid"] != shown["current"]:
         return None
     return {"txid": shown["current"], "attempts": tried, "error": shown["last_error"]}
 

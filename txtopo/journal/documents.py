@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from txtopo.journal import fold, reader
@@ -26,43 +26,51 @@ def read(
 
 def view_of(
     journal: reader.Reader,
-    read: list[Record],
+    read: Callable[[], list[Record]],
     generation: str | None = None,
     current: int | None = None,
 ) -> View:
-    """The view of ``read``, with the whole journal's ``current``."""
-    view = fold.fold(read, generation, current)
-    view.current = max(view.current, journal.extent(view.generation)[1])
+    """The view of what ``read`` gives, with the whole journal's ``current``."""
+    # Before the read: a commit that comes meanwhile would look like one without a record.
+    begins_at, recorded = journal.extent(generation)
+    view = fold.fold(read(), generation, current)
+    view.begins_at, view.current = begins_at, max(view.current, recorded)
     return view
 
 
 def listed(
-    journal: reader.Reader, view: View, last: int, first: int | None = None, failed: bool = False
-) -> tuple[list[Transaction], list[tuple[int, int]], int | None]:
-    """Of what was :func:`read`: the transactions, the holes, and the first txid from which commits
-    have records."""
+    view: View, last: int, first: int | None = None, failed: bool = False
+) -> tuple[list[Transaction], list[tuple[int, int]]]:
+    """Of what was :func:`read`: the transactions and the holes."""
     txids = [
         txid
         for txid, each in sorted(view.transactions.items())
         if txid >= (first or 1) and (each.failed or not failed)
     ]
     txids = txids[:last] if first is not None else txids[-last:]
-    begins_at, holes = journal.extent(view.generation)[0], []
-    if not failed and begins_at is not None:
-        begin = max(begins_at, first or (txids or [1])[0])
-        holes = view.holes(begin, begin + last - 1 if first else view.current)
-    return [view.transactions[txid] for txid in txids], holes, begins_at
+    holes = []
+    if not failed and view.begins_at is not None:
+        begin = max(view.begins_at, first or (txids or [1])[0])
+        holes = view.holes(begin, first + last - 1 if first else view.current)
+    return [view.transactions[txid] for txid in txids], holes
 
 
 def status(view: Mapping[str, Any]) -> Record:
     """How far the run has come, from a :mod:`watch`'s view: the fields that ``txtopo status --json``
     has, as far as the journal knows them, and the view's parts about the run."""
     run, present = view["run"] or {}, view["live"]
-    current = present["status"]["current"] if present else run.get("current")
+    recorded = [
+        each["txid"]
+        for each in view["transactions"]
+        if any(attempt["outcome"] == "committed" for attempt in each["attempts"])
+    ]
+    current = max([run.get("current", 1), *(txid + 1 for txid in recorded[-1:])])
+    if present:
+        current = max(current, present["status"]["current"])
     return {
         "running": bool(run.get("is_alive")),
         "current": current,
-        "committed": current and current - 1,
+        "committed": current - 1,
         "generation": run.get("generation"),
         "epoch": run.get("epoch"),
         "ended": run.get("ended"),
@@ -80,13 +88,13 @@ def history(
     topology_id: str,
     journal: reader.Reader,
     view: View,
-    shown: tuple[list[Transaction], list[tuple[int, int]], int | None],
+    shown: tuple[list[Transaction], list[tuple[int, int]]],
 ) -> Record:
     """What ``txtopo history --json`` prints of what is :func:`listed`."""
-    transactions, holes, begins_at = shown
+    transactions, holes = shown
     return {
         **_head(topology_id, journal, view),
-        "begins_at": begins_at,
+        "begins_at": view.begins_at,
         "transactions": [_transaction(each, view.current) for each in transactions],
         "holes": [list(hole) for hole in holes],
         "runs": view.runs,

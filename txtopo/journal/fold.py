@@ -44,6 +44,8 @@ class View:
     generation: str | None = None
     current: int = 1
     """The next txid to commit."""
+    begins_at: int | None = None
+    """The first txid from which the whole journal has the records of commits."""
     runs: list[Record] = field(default_factory=list)
     """The beginnings of runs. ``ended`` is the record of the run's end, if the run has ended in
     order, and ``dropped`` counts records that the disk was too slow for."""

@@ -37,14 +37,18 @@ class Reader:
         """Other formats, by version."""
 
     def extent(self, generation: str | None) -> tuple[int | None, int]:
-        """The first txid from which commits in ``generation`` have records (``None``: there is
-        none), and the txid after the newest commit."""
-        first, current = None, 1
+        """The first txid from which commits in ``generation``, or in the newest one, have records
+        (``None``: there is none), and the txid after the newest commit."""
+        first, current, newest_of = None, 1, generation
         for segment in writer.segments(self._path):
             with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                 data = segment.read_bytes()
                 heads = self._decoded(data.partition(b"\n")[0])
-                if not heads or heads[0].get("generation") != generation:
+                if not heads:
+                    continue
+                if generation is None and heads[0].get("generation") != newest_of:
+                    first, current, newest_of = None, 1, heads[0].get("generation")
+                if heads[0].get("generation") != newest_of:
                     continue
                 oldest = COMMITTED.search(data)
                 newest = COMMITTED.search(data, data.rfind(b"\n", 0, data.rfind(_IS_COMMITTED)))

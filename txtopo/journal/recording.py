@@ -43,6 +43,8 @@ class Recording(Observer):
         self._bytes_max, self._fullness = bytes_max, fullness
         self._writer: writer.Writer | None = None
         self._away_since: float | None = None
+        self._early: list[Callable[[], records.Record]] = []
+        """Records from before the run began, as of a run that begins paused."""
 
     def began(self, generation: str, epoch: int, current: int, is_resumed: bool) -> None:
         head = records.run_began(self._facts, time.time(), generation, epoch, current, is_resumed)
@@ -50,6 +52,8 @@ class Recording(Observer):
         self._writer = writer.Writer(
             self._topology_id, self._path, self._bytes_max, head, self._live.write
         )
+        for make in self._early:
+            self._writer.put(make)
 
     def _present(self) -> live.Moment:
         """The present moment, on the writer's thread. Keeps the changes of ZooKeeper's connection."""
@@ -69,8 +73,9 @@ class Recording(Observer):
     def _keep(
         self, kind: Literal["request", "zookeeper"], at: float, facts: records.Record
     ) -> None:
-        if self._writer is not None:
-            self._writer.put(functools.partial(records.event, kind, at, facts))
+        (self._early.append if self._writer is None else self._writer.put)(
+            functools.partial(records.event, kind, at, facts)
+        )
 
     def attempt_ended(self, ended: EndedAttempt) -> None:
         if self._writer is not None:

@@ -2,8 +2,7 @@
 
 Invariants: without a token there is no answer, except to probes. A request for a foreign host, as
 after DNS rebinding, and any method but GET and HEAD are refused. Only a token file opens an address
-that other machines reach. What a browser sends by itself opens this process's page alone: a
-program that takes the port after the run gets nothing that opens the next run's page.
+that other machines reach. What a browser sends by itself opens this process's page alone.
 """
 
 from __future__ import annotations
@@ -121,7 +120,7 @@ class Guard:
         self, app: ASGIApp, token: str, hosts: Collection[str], place: tuple[str, int]
     ) -> None:
         self._app, self._token = app, token
-        self.key = _mac(token, f"{place}")
+        self.key = _mac(token, f"{place} {socket.gethostname()}")
         """With this key an open page makes the cookie of the next run at ``place``, out of that
         run's challenge. The page never sends the key."""
         self._challenge = secrets.token_urlsafe()

@@ -146,8 +146,8 @@ class Page:
         except ValueError as error:
             return PlainTextResponse(f"{error}\n", http.HTTPStatus.BAD_REQUEST)
         journal = reader.Reader(self._path)
-        view = documents.view_of(journal, documents.read(journal, last, first))
-        shown = documents.listed(journal, view, last, first)
+        view = documents.view_of(journal, lambda: documents.read(journal, last, first))
+        shown = documents.listed(view, last, first)
         return _json(documents.history(self._feed.view()["topology_id"], journal, view, shown))
 
     async def _transaction(self, request: Request) -> Response:
@@ -156,7 +156,7 @@ class Page:
         except ValueError as error:
             return PlainTextResponse(f"{error}\n", http.HTTPStatus.BAD_REQUEST)
         journal = reader.Reader(self._path)
-        view = documents.view_of(journal, journal.about([txid]))
+        view = documents.view_of(journal, lambda: journal.about([txid]))
         if txid not in view.transactions:
             text = f"the journal has no attempt of transaction {txid} that ended\n"
             return PlainTextResponse(text, http.HTTPStatus.NOT_FOUND)
