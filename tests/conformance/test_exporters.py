@@ -181,34 +181,6 @@ def test_values_of_all_forms_reach_their_columns(database: Database) -> None:
     exporter.close()
 
 
-def test_a_value_that_its_column_would_change_is_refused_with_its_key(database: Database) -> None:
-    names = {
-        "n": "numeric(9, 2)",
-        "t": "timestamp",
-        "d": "double precision",
-        "l": "int[]",
-        "x": "text",
-    }
-    exporter = database.exporter(
-        f"word text PRIMARY KEY, {', '.join(f'{name} {type}' for name, type in names.items())}",
-        names=list(names),
-    )
-    whole = {"n": 1.25, "t": "2026-07-01T12:30:00", "d": 0.5, "l": [1], "x": {"a": 1}}
-    export(exporter, ("ant", whole))
-    for name, value in [
-        ("n", 1.005),
-        ("n", "1.005"),
-        ("t", "2026-07-01T12:30:00+02:00"),
-        ("d", 2**53 + 1),
-        ("x", True),
-    ]:
-        with pytest.raises(EntryRefusedError, match=f"the value .* of '{name}' ") as caught:
-            export(exporter, ("cow", whole), ("bee", {**whole, name: value}), first=9)
-        assert caught.value.key == "bee"
-    assert database.run("SELECT word FROM counts") == [("ant",)]
-    exporter.close()
-
-
 def test_a_lost_connection_and_a_deferred_constraint_fail_a_call(database: Database) -> None:
     exporter = database.exporter(
         "word text PRIMARY KEY, count int UNIQUE DEFERRABLE INITIALLY DEFERRED"

@@ -11,14 +11,12 @@ Invariants:
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from txtopo import errors
-from txtopo.connectors.sql import values
 from txtopo.connectors.sql.target import Target, listed, quoted
 from txtopo.exports import linked
 from txtopo.exports.entries import EntryRefusedError, SequencedExport
@@ -107,7 +105,6 @@ class PostgresExporter(linked.LinkedExporter):
         self._place = places.Place(table, self.address, url, "", False, **access)
         self._types: dict[str, str] = {}
         self._categories: dict[str, str] = {}
-        self._columns: Mapping[str, values.Column] = {}
 
     def close(self) -> None:
         if self._link is not None:
@@ -202,15 +199,8 @@ class PostgresExporter(linked.LinkedExporter):
         if not isinstance(value, list) or len(value) != len(columns):
             why = f"its value is neither a dict with {', '.join(columns)} nor a list of {len(columns)}: {value!r:.200}"
             raise EntryRefusedError(entry.key, why)
-        row = dict(zip((*keys, *columns), (*parts, *value), strict=True))
-        for name, one in row.items():
-            column = self._columns[name]
-            if column.type.startswith("json") or isinstance(one, list | dict):
-                continue
-            if why := values.objection(one, column, "postgresql"):
-                raise EntryRefusedError(entry.key, f"the value {one!r:.200} of {name!r} {why}")
         return {
-            **row,
+            **dict(zip((*keys, *columns), (*parts, *value), strict=True)),
             "txtopo_sequence": entry.sequence,
             "txtopo_deleted": entry.value is None,
         }
@@ -249,8 +239,6 @@ class PostgresExporter(linked.LinkedExporter):
                 f"  Type, with types as you like for key and value: {cure}"
             )
         self._types = {name: known[name][0] for name in wanted if name != "txtopo_generation"}
-        sql = importlib.import_module("txtopo.connectors.sql.postgresql")
-        self._columns = sql.columns(self._link.connection.driver_connection, target)
         self._categories = {name: known[name][1] for name in target.key}
 
     def _run(self, statement: str, values: Sequence[Any] = ()) -> Any:
