@@ -424,29 +424,6 @@ ZONED = NOON.replace(tzinfo=datetime.UTC)
         (b"a", ["bytea", "mediumblob", "varbinary"], ["text", "json"]),
         (True, ["boolean", "tinyint", "decimal"], ["text", "date"]),
         ("a ", ["text", "character varying", "uuid"], ["char", "character"]),
-        ("a" * 64, ["text"], ["name"]),
-        ("ab", ["character varying", "name"], ['"char"']),
-        (5, ["integer", "jsonb"], ["interval"]),
-        (
-            "2026-07-01T12:30:00+02:00",
-            ["timestamp with time zone", "text"],
-            ["timestamp without time zone", "datetime", "date", "time"],
-        ),
-        (
-            "2026-07-01 12:30",
-            ["timestamp without time zone", "datetime", "text"],
-            ["date", "time", "time without time zone", "timestamp with time zone"],
-        ),
-        ("2026-07-01 00:00:00", ["date", "datetime"], ["time"]),
-        ("2026-07-01", ["date", "timestamp"], ["timestamp with time zone"]),
-        ("12:30", ["time", "time without time zone"], ["time with time zone"]),
-        ("2026-07-01 00:00:00.0000001", ["text"], ["date", "timestamp", "datetime"]),
-        ("9007199254740993", ["bigint", "numeric"], ["double precision", "double"]),
-        ("0.1", ["double precision", "double", "real", "numeric"], ["integer", "money"]),
-        (" 7 ", ["integer", "money", "numeric"], ["year"]),
-        ("NaN", ["text"], ["numeric", "double precision"]),
-        ("1 July 2026", ["date", "timestamp without time zone"], []),
-        ("{2026-07-01}", ["date[]", "timestamp without time zone[]"], []),
     ],
 )
 def test_a_column_keeps_a_value_as_it_is_or_is_not_given_it(
@@ -463,8 +440,8 @@ def test_a_column_keeps_a_value_as_it_is_or_is_not_given_it(
     ("kept", "cut", "column"),
     [
         (
-            (1.25, Decimal("1.250"), 7, "1.250", "-7", "1.2E1"),
-            (1.255, Decimal("1.2501"), "1.255", " 1.255"),
+            (1.25, Decimal("1.250"), 7),
+            (1.255, Decimal("1.2501")),
             values.Column("c", "numeric", scale=2),
         ),
         (
@@ -478,11 +455,7 @@ def test_a_column_keeps_a_value_as_it_is_or_is_not_given_it(
             values.Column("c", "numeric", scale=-2),
         ),
         ((b"ab",), (b"a", bytearray(b"a"), "a"), values.Column("c", "binary", characters=2)),
-        (
-            (NOON.replace(microsecond=250_000), "2026-07-01 12:30:01.250"),
-            (NOON, str(NOON)),
-            values.Column("c", "datetime", fraction=3),
-        ),
+        ((NOON.replace(microsecond=250_000),), (NOON,), values.Column("c", "datetime", fraction=3)),
         (("ab", "a "), ("a  ",), values.Column("c", "varchar", characters=2)),
     ],
 )

@@ -11,7 +11,6 @@ Invariants: a column keeps the value or its text. Only single precision rounds.
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import decimal
 import itertools
@@ -29,7 +28,7 @@ _TEXT = ".*char.*|.*text"
 _NUMBER = f"double.*|real|float|numeric|decimal|json.*|{_TEXT}"
 _KEPT_BY: dict[type, str] = {
     bool: "bool.*|.*int|integer|bit|json.*|decimal|double|float",
-    int: "(?!date|time|interval|enum|set|bytea|.*blob|.*binary).*",
+    int: "(?!date|time|enum|set|bytea|.*blob|.*binary).*",
     float: _NUMBER,
     str: ".*",
     bytes: "bytea|.*blob|.*binary",
@@ -52,13 +51,6 @@ _READ = re.compile(
 )
 """Column types that read several texts as one value. SQLite reads only numerals so."""
 _INTEGERS = re.compile(".*int|integer")
-_READ_ONCE = re.compile(
-    ".*int|integer|numeric|decimal|money|double .*|real|float|year|date.*|time.*"
-)
-"""Types of numbers and times, whose texts are judged in every database but SQLite."""
-_OF_TIME = re.compile("date|time")
-_CUT = {"name": 63, '"char"': 1}
-"""PostgreSQL's own texts, with the bytes that they keep."""
 _NUMERAL = r"(?ai)\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*"
 _NO_NUMERAL = _NUMERAL.replace("(?ai)", "(?ais)(?!") + "$).*"
 _SPELT_ONCE = {
@@ -66,9 +58,6 @@ _SPELT_ONCE = {
     "number": _NO_NUMERAL,
     "double": _NO_NUMERAL,
 }
-
-
-_ROUNDED = "would be rounded or cut by a column of type {}\n  {} in a bolt, or change the column."
 
 
 class Column(NamedTuple):
@@ -189,8 +178,6 @@ def _changes(kind: type, column: Column) -> Callable[[Any], object] | None:
             kind is str and type in ("number", "double"),
             lambda one: re.fullmatch(_NUMERAL, one) and _is_rounded(one, type),
         ),
-        (kind is str and _READ_ONCE.fullmatch(type), lambda one: _misread(one, column)),
-        (kind is str and type in _CUT, lambda one: len(one.encode()) > _CUT[type]),
         (kind is str and most is not None, lambda one: one[-1:] == " " and len(one) > (most or 0)),
     ]
     asked = [test for is_asked, test in tests if is_asked]
@@ -199,32 +186,6 @@ def _changes(kind: type, column: Column) -> Callable[[Any], object] | None:
         if len(asked) > 1
         else next(iter(asked), None)
     )
-
-
-def _misread(text: str, column: Column) -> str:
-    """Why ``column`` does not keep the number or the time in ``text``. Empty if it does, and for a
-    text that only the database can read."""
-    with contextlib.suppress(ValueError, ArithmeticError):
-        if _OF_TIME.match(column.type) and re.search(r"[.,]\d{6}\d*[1-9]", text):
-            return _ROUNDED.format(column.type, "Round it")
-        return objection(_read(text.strip(), column.type), column, "")
-    return ""
-
-
-def _read(text: str, type: str) -> Any:
-    """The value that ``text`` stands for in a column of ``type``."""
-    if _OF_TIME.match(type):
-        if re.match("time(?!stamp)", type):
-            with contextlib.suppress(ValueError):
-                return datetime.time.fromisoformat(text)
-        time = datetime.datetime.fromisoformat(text)
-        is_day = type == "date" and time.timetz() == datetime.time()
-        return time.date() if is_day else time
-    number = decimal.Decimal(text)
-    if _DOUBLE.match(type):
-        near = float(number)
-        return near if decimal.Decimal(repr(near)) == number else number
-    return int(number) if re.fullmatch("[+-]?[0-9]+", text) else number
 
 
 def _is_rounded(numeral: str, type: str) -> bool:
@@ -283,9 +244,7 @@ def objection(value: Any, column: Column, dialect: str) -> str:
         return (
             f"is a text, and a column of type {type_} reads other texts as the same key\n  {cure}"
         )
-    if kind is str and _READ_ONCE.fullmatch(type_) and (why := _misread(value, column)):
-        return why
     if kind is decimal.Decimal and _INTEGERS.fullmatch(type_):
         return f"has a point or an exponent, which a column of type {type_} does not keep\n  Make it int(…) in a bolt, or change the column."
     cure = "Make it float(…)" if _DOUBLE.match(type_) and kind is not float else "Round it"
-    return _ROUNDED.format(type_, cure)
+    return f"would be rounded or cut by a column of type {type_}\n  {cure} in a bolt, or change the column."
