@@ -7,18 +7,16 @@ command line: ``s3://bucket/in/a.csv?endpoint=http%3A%2F%2Flocalhost%3A9000``.
 from __future__ import annotations
 
 import functools
-import glob
 import io
 import re
 import urllib.parse
-from collections.abc import Sequence
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from txtopo import errors
 from txtopo.connectors.files import storage
 
 _MAGIC = re.compile(r"[*[]")
-_TOKEN = re.compile(r"\[!?+(?:\][^]]*|[^]]+)\]|.", re.DOTALL)
+_TOKEN = re.compile(r"\[!?[^]]+\]|.", re.DOTALL)
 _SHOWN = "(?![._])"
 _ANY = f"{_SHOWN}[^/]+"
 
@@ -57,26 +55,22 @@ def opened(path: str) -> BinaryIO:
 
 def listed(pattern: str) -> list[str]:
     """The files that an address matches, sorted. Names that begin with a dot or an underscore are
-    passed over, unless the pattern names them. A file, and a directory, of exactly the pattern's
-    name is meant as among local files."""
+    passed over, unless the pattern names them."""
     address, mark, query = pattern.partition("?")
-    if glob.escape(plain(address)) == address:
-        return [f"{plain(address)}{mark}{query}"]
+    if not _MAGIC.search(address):
+        return [pattern]
     parts = address.split("/")
     first = next(i for i, part in enumerate(parts) if _MAGIC.search(part))
     folder, below = "/".join(parts[:first]), parts[first:]
     store = storage.open_storage(folder, settings_in(pattern)[1])
     try:
-        names = [plain("/".join(below))]
-        if store.stat(names[0]) is None:
-            entries = [(entry.path, entry.bytes) for entry in store.walk()]
-            matches = _matcher(_with_directory(folder, below, [path for path, _ in entries]))
-            names = sorted(
-                path
-                for path, bytes in entries
-                # An object may stand for a folder, under its name with a slash behind.
-                if matches(path) and (bytes or store.stat(path) is not None)
-            )
+        matches = _matcher(below)
+        names = sorted(
+            entry.path
+            for entry in store.walk()
+            # An object may stand for a folder, under its name with a slash behind.
+            if matches(entry.path) and (entry.bytes or store.stat(entry.path) is not None)
+        )
     except (FileNotFoundError, re.error) as error:
         raise errors.InputError(f"{pattern} cannot be listed: {error}") from error
     for name in names:
@@ -85,35 +79,6 @@ def listed(pattern: str) -> list[str]:
                 f"{folder}/{name} has a question mark in its name, behind which settings are read\n  Rename it, or leave it out of the pattern."
             )
     return [f"{folder}/{name}{mark}{query}" for name in names]
-
-
-def _with_directory(folder: str, parts: list[str], names: Sequence[str]) -> list[str]:
-    """Escape the beginning of ``parts`` if it is a directory's exact name and matches nothing."""
-    for count in range(len(parts) - 1, 0, -1):
-        directory = plain("/".join(parts[:count]))
-        if any(name.startswith(f"{directory}/") for name in names):
-            matched = [*filter(_matcher([*parts[:count], "**"]), names)]
-            if not matched:
-                return [glob.escape(directory), *parts[count:]]
-            if not any(name.startswith(f"{directory}/") for name in matched):
-                other = "/".join([folder, *matched[0].split("/")[:count]])
-                raise directory_and_pattern(f"{folder}/{directory}", other)
-            break
-    return parts
-
-
-def directory_and_pattern(directory: str, matched: str) -> errors.InputError:
-    """The error for a directory whose name matches others, and not itself."""
-    cure = (
-        f"Give glob.escape(directory), {glob.escape(directory)!r}, or list the matches one by one."
-    )
-    return errors.InputError(
-        f"{directory} is a directory, and a pattern that matches {matched}\n  {cure}"
-    )
-
-
-plain = functools.partial(re.compile(r"\[([*?[])\]").sub, r"\1")
-"""A pattern without the brackets of ``glob.escape``."""
 
 
 def _matcher(parts: list[str]) -> Any:
