@@ -7,7 +7,6 @@ Emitters import this module, so it needs the standard library only, until there 
 from __future__ import annotations
 
 import importlib
-import itertools
 import os
 import urllib.parse
 from collections.abc import Collection, Mapping
@@ -18,13 +17,9 @@ from txtopo import errors
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
-def texts_in(path: str, columns: Collection[str], above: str = "") -> dict[str, str | None]:
-    """Find values for ``columns`` in the names of the directories around the file in ``path``, out
-    to one without a value, or to one that the directory ``above`` is in."""
-    both = itertools.zip_longest(os.path.dirname(path).split(os.sep), above.split(os.sep))
-    own = [part for part, _ in itertools.dropwhile(lambda two: two[0] == two[1], both) if part]
-    row = [*itertools.takewhile(lambda part: "=" in part, reversed(own))]
-    pairs = (part.split("=", 1) for part in reversed(row))
+def texts_in(path: str, columns: Collection[str]) -> dict[str, str | None]:
+    """Find values for ``columns`` in the directory names in ``path``."""
+    pairs = (part.split("=", 1) for part in os.path.dirname(path).split(os.sep) if "=" in part)
     texts = {
         urllib.parse.unquote(name): None if value == _NULL else urllib.parse.unquote(value)
         for name, value in pairs

@@ -96,7 +96,7 @@ class ParquetTransactionalSpout(ranges.ListedFiles):
         named = [
             name
             for name in columns or ()
-            if name not in schema.names and directories.texts_in(paths[0], [name], self.above)
+            if name not in schema.names and directories.texts_in(paths[0], [name])
         ]
         return pa.schema([*schema, *(pa.field(name, pa.string()) for name in named)])
 
@@ -455,9 +455,7 @@ class _ParquetEmitter(spout.PartitionedSpoutEmitter):
         ):
             footer = Footer(path)
             texts = directories.texts_in(
-                path,
-                {*self._schema.names} - {*footer.metadata.schema.to_arrow_schema().names},
-                self._own.above,
+                path, {*self._schema.names} - {*footer.metadata.schema.to_arrow_schema().names}
             )
             footer.check(identity, time)
             end = metadata["end_row_group"] if path == paths[-1] else len(footer.rows)

@@ -49,8 +49,7 @@ class ListedFiles(spout.BasePartitionedTransactionalSpout):
         client: Mapping[str, Any] | None = None,
         growing: bool = False,
     ) -> None:
-        self.patterns, self.above = _absolute(paths_or_glob, client or {})
-        """``above``: the current directory, if a path starts from there."""
+        self.patterns = _absolute(paths_or_glob, client or {})
         self.partitions = at_least_one("partitions", partitions)
         self.growing = growing
         self._files: bytes | None = None
@@ -380,7 +379,7 @@ def _group_changed(partition: int) -> txtopo.errors.InputError:
     )
 
 
-def _absolute(paths: Paths, client: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
+def _absolute(paths: Paths, client: Mapping[str, Any]) -> tuple[str, ...]:
     several = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     for path in several:
         if (
@@ -391,12 +390,7 @@ def _absolute(paths: Paths, client: Mapping[str, Any]) -> tuple[tuple[str, ...],
             raise txtopo.errors.ConfigError(
                 f"file spout: {path!r} is not a path\n  Give a path, a pattern like 'data/**/*.txt', or a list of these."
             )
-    names = [os.fspath(path) for path in several]
-    is_relative = not all(os.path.isabs(name) or remote.is_remote(name) for name in names)
-    return (
-        tuple(_with_settings(file_groups.absolute(name), client) for name in names),
-        os.getcwd() if is_relative else "",
-    )
+    return tuple(_with_settings(file_groups.absolute(os.fspath(path)), client) for path in several)
 
 
 def _with_settings(path: str, client: Mapping[str, Any]) -> str:
