@@ -239,7 +239,7 @@ def test_http_requests_carry_key_value_and_sequence(
     monkeypatch.setenv("SERVICE_TOKEN", f"{TOKEN}\n")
     exporter = HttpExporter(
         f"{service.url}/v1/{{key}}?full",
-        headers={"X-Author": "a"},
+        headers={"X-Author": "a", "X-Routing-Key": "basic plan for b"},
         bearer_token_env="SERVICE_TOKEN",
     )
     export(exporter, (("ä/b", 7), {"n": "ü"}), ("dog", None))

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import copy
 import dataclasses
 import itertools
 import json
@@ -364,10 +363,11 @@ class Exporting:
         batch = [line for held in group for line in self._batch(held, len(group))][: self._most]
         began, told = self._clock(), 0
         if batch:
-            handed = [line.entry for line in batch]
-            if len(batch) == 1:  # it is kept, if the call fails
-                handed = [dataclasses.replace(handed[0], value=copy.deepcopy(handed[0].value))]
             try:
+                handed = [line.entry for line in batch]
+                if len(batch) == 1:  # it is kept, if the call fails
+                    value = json.loads(json.dumps(handed[0].value))
+                    handed = [dataclasses.replace(handed[0], value=value)]
                 told = entries.export_some(self.exporter, handed)
                 if not told:
                     raise RuntimeError(entries.UNASKED)

@@ -28,8 +28,11 @@ CALL_S = 0.5
 """A call takes no further entries after so many seconds: other buckets wait, too."""
 
 _OWN = {"content-type", "content-length", "host", "idempotency-key", "x-sequence", "x-generation"}
-_SECRET = re.compile(r"(?i)auth(?!ors?\b)|cookie|key\b|session|signature")
-_CREDENTIALS = re.compile(r"(?i)\s*(basic|bearer|digest|negotiate) ")
+_SECRET = re.compile(
+    r"(?i)authorization|cookie|signature|\bauth\b|(auth|session)[-_]?(id|token)\b"
+    r"|(api|auth|access|subscription|secret|private|shared)[-_]?key\b"
+)
+_CREDENTIALS = re.compile(r"(?i)\s*(basic|bearer|digest|negotiate) +\S+\s*")
 _TOKEN = "Give a token by bearer_token_env=, the name of an environment variable."
 _ANSWER_BYTES = 2**16
 _SHOWN = 200
@@ -206,7 +209,7 @@ def _check(headers: Mapping[str, Any]) -> None:
                 f"  Give names and values as texts. The exporter fills {', '.join(sorted(_OWN))} by itself."
             )
         is_shown = redaction.redacted(value, name) == value and re.fullmatch(r"[ -~]*", value)
-        if _SECRET.search(name) or _CREDENTIALS.match(value) or not is_shown:
+        if _SECRET.search(name) or _CREDENTIALS.fullmatch(value) or not is_shown:
             raise errors.UsageError(
                 f"the header {name} of an HttpExporter may hold a secret, which would be pickled and shown, or no ASCII text\n  {_TOKEN}"
             )

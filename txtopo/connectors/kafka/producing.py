@@ -120,6 +120,8 @@ class TaskProducer:
                 {**defaults, **cluster.config(settings)}, logger=Quiet()
             )
         except self._kafka.KafkaException as error:
+            if error.args[0].name() == "_CRIT_SYS_RESOURCE":
+                raise translate(cluster, "making the producer", error.args[0]) from error
             raise errors.ConfigError(
                 f"{cluster.owner}: client: {error.args[0].str()}\n  Mend client, or transaction_timeout_s."
             ) from None
