@@ -424,6 +424,34 @@ ZONED = NOON.replace(tzinfo=datetime.UTC)
         (b"a", ["bytea", "mediumblob", "varbinary"], ["text", "json"]),
         (True, ["boolean", "tinyint", "decimal"], ["text", "date"]),
         ("a ", ["text", "character varying", "uuid"], ["char", "character"]),
+        ("a" * 64, ["text"], ["name"]),
+        ("ä", ["character varying", "name"], ['"char"']),
+        (5, ["integer", "jsonb"], ["interval"]),
+        (
+            "2026-07-01T12:30:00+02:00",
+            ["timestamp with time zone", "text"],
+            ["timestamp without time zone", "datetime", "date", "time without time zone"],
+        ),
+        ("2026-07-01 12:30 Europe/Berlin", ["timestamp with time zone"], ["datetime"]),
+        (
+            "2026-07-01 12:30",
+            ["timestamp without time zone", "timestamp with time zone", "datetime"],
+            ["date", "time", "time with time zone"],
+        ),
+        ("2026-07-01T00:00:00.000Z", ["date"], ["datetime"]),
+        ("2026-07-01", ["date", "datetime", "timestamp with time zone"], []),
+        ("12:30", ["time", "time with time zone"], []),
+        ("12:30:00.1234567", ["text"], ["time", "time with time zone"]),
+        ("9007199254740993", ["bigint", "numeric", "real"], ["double precision", "double"]),
+        ("0.1", ["double precision", "double", "real", "numeric", "money"], ["integer"]),
+        ("1.0", ["integer", "double precision"], []),
+        ("1e3", ["integer", "double precision"], []),
+        ("12e-1", ["double precision", "numeric"], ["integer"]),
+        ("NaN", ["numeric", "double precision", "integer"], []),
+        ("infinity", ["date", "timestamp without time zone", "numeric"], []),
+        ("1 July 2026", ["date", "timestamp without time zone"], []),
+        ("{2026-07-01 12:30}", ["date[]"], []),
+        ("26", ["year", "integer"], []),
     ],
 )
 def test_a_column_keeps_a_value_as_it_is_or_is_not_given_it(
@@ -440,8 +468,8 @@ def test_a_column_keeps_a_value_as_it_is_or_is_not_given_it(
     ("kept", "cut", "column"),
     [
         (
-            (1.25, Decimal("1.250"), 7),
-            (1.255, Decimal("1.2501")),
+            (1.25, Decimal("1.250"), 7, "1.250", "-7", "1.2E1", " 0125e-2"),
+            (1.255, Decimal("1.2501"), "1.255", " 1.2551 ", "1255e-3"),
             values.Column("c", "numeric", scale=2),
         ),
         (
@@ -450,13 +478,18 @@ def test_a_column_keeps_a_value_as_it_is_or_is_not_given_it(
             values.Column("c", "numeric", scale=0),
         ),
         (
-            (100, Decimal("1E+2"), 200.0),
-            (149, Decimal("149"), 149.0),
+            (100, Decimal("1E+2"), 200.0, "100"),
+            (149, Decimal("149"), 149.0, "149"),
             values.Column("c", "numeric", scale=-2),
         ),
         ((b"ab",), (b"a", bytearray(b"a"), "a"), values.Column("c", "binary", characters=2)),
         ((NOON.replace(microsecond=250_000),), (NOON,), values.Column("c", "datetime", fraction=3)),
         (("ab", "a "), ("a  ",), values.Column("c", "varchar", characters=2)),
+        (
+            ("1.0000000000000000", "123456789012345"),
+            ("9007199254740993", "1e400"),
+            values.Column("c", "double precision"),
+        ),
     ],
 )
 def test_a_column_with_fewer_digits_or_characters_is_not_given_a_value_with_more(
@@ -509,6 +542,12 @@ def work(
     return sql_target.Work(
         "shop#sales", target, Stamp("shop", "g", "write", 0, 1, 0), num_tasks, rows, columns
     )
+
+
+def test_a_text_says_no_more_than_a_column_of_time_keeps() -> None:
+    column = values.Column("c", "datetime", fraction=3)
+    assert not values.objection("2026-07-01 12:30:01.250", column, "mysql")
+    assert "says more" in values.objection("2026-07-01 12:30:01.2501", column, "mysql")
 
 
 @pytest.mark.parametrize(

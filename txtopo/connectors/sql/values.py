@@ -28,7 +28,7 @@ _TEXT = ".*char.*|.*text"
 _NUMBER = f"double.*|real|float|numeric|decimal|json.*|{_TEXT}"
 _KEPT_BY: dict[type, str] = {
     bool: "bool.*|.*int|integer|bit|json.*|decimal|double|float",
-    int: "(?!date|time|enum|set|bytea|.*blob|.*binary).*",
+    int: "(?!date|time|interval|enum|set|bytea|.*blob|.*binary).*",
     float: _NUMBER,
     str: ".*",
     bytes: "bytea|.*blob|.*binary",
@@ -51,6 +51,8 @@ _READ = re.compile(
 )
 """Column types that read several texts as one value. SQLite reads only numerals so."""
 _INTEGERS = re.compile(".*int|integer")
+_CUT = {"name": 63, '"char"': 1}
+"""PostgreSQL's own texts, with the bytes that they keep."""
 _NUMERAL = r"(?ai)\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*"
 _NO_NUMERAL = _NUMERAL.replace("(?ai)", "(?ais)(?!") + "$).*"
 _SPELT_ONCE = {
@@ -140,24 +142,24 @@ def _are_kept(values: Sequence[Any], column: Column, dialect: str) -> bool:
             map(_PLAIN[kind], some) if kind in _PLAIN else ()
         ):
             return False
-        if any(map(changes, some) if (changes := _changes(kind, column)) else ()):
+        if any(map(changed, some) if (changed := changes(kind, column)) else ()):
             return False
     return True
 
 
-def _changes(kind: type, column: Column) -> Callable[[Any], object] | None:
+def changes(kind: type, column: Column) -> Callable[[Any], object] | None:
     """Make a test whether ``column`` changes a value with type ``kind``. None if all are kept."""
     exact = decimal.Decimal
     type = column.type
     scale = column.scale or 0
     step = 10 ** (6 - (6 if column.fraction is None else column.fraction))
     most = 0 if type in ("char", "character") else column.characters
-    tests: list[tuple[Any, Callable[[Any], object]]] = [
-        # Digit by digit: arithmetic would write 1E+999999999 out.
+    lost = _lost_in(column) if kind is str else None
+    tests: list[tuple[Any, Any]] = [
         (kind is exact and _INTEGERS.fullmatch(type), lambda one: one.as_tuple()[2] != 0),
         (
             kind is exact and column.scale is not None,
-            lambda one: (of := one.as_tuple())[2] < -scale and any(of[1][of[2] + scale :]),
+            lambda one: _is_cut(one, scale),
         ),
         (
             (kind is float and column.scale is not None) or (kind is int and scale < 0),
@@ -175,9 +177,11 @@ def _changes(kind: type, column: Column) -> Callable[[Any], object] | None:
             lambda one: not re.fullmatch(_SPELT_ONCE.get(type, "(?!)"), one),
         ),
         (
-            kind is str and type in ("number", "double"),
+            kind is str and type in ("number", "double", "double precision"),
             lambda one: re.fullmatch(_NUMERAL, one) and _is_rounded(one, type),
         ),
+        (kind is str and type in _CUT, lambda one: len(one.encode()) > _CUT[type]),
+        (lost, lost),
         (kind is str and most is not None, lambda one: one[-1:] == " " and len(one) > (most or 0)),
     ]
     asked = [test for is_asked, test in tests if is_asked]
@@ -188,11 +192,48 @@ def _changes(kind: type, column: Column) -> Callable[[Any], object] | None:
     )
 
 
+def _lost_in(column: Column) -> Callable[[str], object] | None:
+    """Make a test whether ``column`` reads less from a text than it says: a number's digits, a
+    fraction, a zone, a date or a time of day. None for columns with other types."""
+    type, scale = column.type, 0 if _INTEGERS.fullmatch(column.type) else column.scale
+    if timed := re.fullmatch("(date|time)(time|stamp)?( with.*)?", type):
+        fraction = 6 if column.fraction is None else column.fraction
+        lost = [rf":\d\d[.,]\d{{{fraction}}}\d*[1-9]"]
+        if type == "date":
+            lost = [r"-\d\d?[Tt ]\s*(?!00:00(:00([.,]0*)?)?(?![\d:.,]))\d\d?:\d\d"]
+        elif timed[3] != " with time zone":
+            lost.append(r":[^-+A-Za-z]*+([-+]\d\d|[zZ]\b|UTC\b|GMT\b|[A-Za-z]+/)")
+        if type.startswith("time") and not timed[2]:
+            lost.append(r"^\s*\d+-\d+-\d+[Tt ]")
+        return re.compile("|".join(lost)).search
+    if scale is None:
+        return None
+    doubtful = re.compile(rf"e|E|\.\d{{{scale}}}\d*[1-9]" if scale >= 0 else "")
+    return lambda text: doubtful.search(text) and _has_digits_behind(scale, text)
+
+
+def _has_digits_behind(scale: int, numeral: str) -> bool:
+    try:
+        number = decimal.Decimal(numeral)
+        return number.is_finite() and _is_cut(number, scale)
+    except decimal.InvalidOperation:  # only the database can read it
+        return False
+
+
+def _is_cut(number: decimal.Decimal, scale: int) -> bool:
+    """Whether ``number`` has more digits than ``scale`` behind the point. Digit by digit:
+    arithmetic would write 1E+999999999 out."""
+    _, digits, exponent = number.as_tuple()
+    return int(exponent) < -scale and any(digits[int(exponent) + scale :])
+
+
 def _is_rounded(numeral: str, type: str) -> bool:
     """Whether SQLite's number column changes the number in a text."""
     try:
         number = decimal.Decimal(numeral)
-        if (
+        if len(numeral) < 16 and not re.search("e|E", numeral):
+            return False  # a double keeps 15 digits
+        if repr(float(numeral)) == numeral or (
             type == "number"
             and re.fullmatch("[+-]?[0-9]+", numeral.strip())
             and -(2**63) <= number < 2**63
@@ -237,7 +278,7 @@ def objection(value: Any, column: Column, dialect: str) -> str:
             kind is datetime.datetime
         )
         return f"is a {kind.__name__}, {kept} the value unchanged\n  Convert it in a bolt{cure}, or change the column."
-    if not ((changes := _changes(kind, column)) and changes(value)):
+    if not ((changed := changes(kind, column)) and changed(value)):
         return ""
     if kind is str and column.is_spelt and _READ.fullmatch(type_):
         cure = "Give the value in the column's type, a uuid as str(uuid.UUID(…))."
@@ -246,5 +287,8 @@ def objection(value: Any, column: Column, dialect: str) -> str:
         )
     if kind is decimal.Decimal and _INTEGERS.fullmatch(type_):
         return f"has a point or an exponent, which a column of type {type_} does not keep\n  Make it int(…) in a bolt, or change the column."
+    if kind is str and re.match("date|time", type_):
+        cure = "Leave out what the column lacks: a zone, a date, a time of day, or digits of a second. Or change the column."
+        return f"says more than a column of type {type_} keeps\n  {cure}"
     cure = "Make it float(…)" if _DOUBLE.match(type_) and kind is not float else "Round it"
     return f"would be rounded or cut by a column of type {type_}\n  {cure} in a bolt, or change the column."
