@@ -181,6 +181,32 @@ def test_values_of_all_forms_reach_their_columns(database: Database) -> None:
     exporter.close()
 
 
+def test_a_value_that_its_column_would_round_or_cut_is_refused_with_its_key(
+    database: Database,
+) -> None:
+    columns: dict[str, tuple[str, Any, list[Any]]] = {
+        "n": ("numeric(9, 2)", 1.25, [1.005, "1.005"]),
+        "t": ("timestamp", "2026-07-01T12:30:00", ["2026-07-01T12:30:00+02:00"]),
+        "d": ("double precision", 0.1, [2**53 + 1]),
+        "x": ("text", True, []),
+        "j": ("jsonb", 1.005, []),
+        "l": ("numeric(9, 2)[]", [1], []),
+    }
+    table = ", ".join(f"{name} {type}" for name, (type, *_) in columns.items())
+    exporter = database.exporter(f"word text PRIMARY KEY, {table}", names=list(columns))
+    whole = {name: value for name, (_, value, _) in columns.items()}
+    export(exporter, ("ant", whole))
+    for name, (_, _, cut) in columns.items():
+        for value in cut:
+            with pytest.raises(
+                EntryRefusedError, match=f"round or cut its value of '{name}'"
+            ) as at:
+                export(exporter, ("cow", whole), ("bee", {**whole, name: value}), first=9)
+            assert at.value.key == "bee"
+    assert database.run("SELECT word FROM counts") == [("ant",)]
+    exporter.close()
+
+
 def test_a_lost_connection_and_a_deferred_constraint_fail_a_call(database: Database) -> None:
     exporter = database.exporter(
         "word text PRIMARY KEY, count int UNIQUE DEFERRABLE INITIALLY DEFERRED"

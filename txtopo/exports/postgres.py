@@ -11,12 +11,14 @@ Invariants:
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from txtopo import errors
+from txtopo.connectors.sql import values
 from txtopo.connectors.sql.target import Target, listed, quoted
 from txtopo.exports import linked
 from txtopo.exports.entries import EntryRefusedError, SequencedExport
@@ -105,6 +107,11 @@ class PostgresExporter(linked.LinkedExporter):
         self._place = places.Place(table, self.address, url, "", False, **access)
         self._types: dict[str, str] = {}
         self._categories: dict[str, str] = {}
+        self._columns: Mapping[str, values.Column] = {}
+        self._tests: dict[tuple[str, type], Callable[[Any], object] | None] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_tests": {}}
 
     def close(self) -> None:
         if self._link is not None:
@@ -199,8 +206,15 @@ class PostgresExporter(linked.LinkedExporter):
         if not isinstance(value, list) or len(value) != len(columns):
             why = f"its value is neither a dict with {', '.join(columns)} nor a list of {len(columns)}: {value!r:.200}"
             raise EntryRefusedError(entry.key, why)
+        row = dict(zip((*keys, *columns), (*parts, *value), strict=True))
+        for name, one in row.items():
+            if (form := (name, type(one))) not in self._tests:
+                self._tests[form] = values.changes(type(one), self._columns[name])
+            if (changed := self._tests[form]) is not None and changed(one):
+                why = f"a column of type {self._types[name]} would round or cut its value of {name!r}, {one!r:.200}"
+                raise EntryRefusedError(entry.key, why)
         return {
-            **dict(zip((*keys, *columns), (*parts, *value), strict=True)),
+            **row,
             "txtopo_sequence": entry.sequence,
             "txtopo_deleted": entry.value is None,
         }
@@ -240,6 +254,11 @@ class PostgresExporter(linked.LinkedExporter):
             )
         self._types = {name: known[name][0] for name in wanted if name != "txtopo_generation"}
         self._categories = {name: known[name][1] for name in target.key}
+        sql = importlib.import_module("txtopo.connectors.sql.postgresql")
+        self._tests, self._columns = (
+            {},
+            sql.columns(self._link.connection.driver_connection, target),
+        )
 
     def _run(self, statement: str, values: Sequence[Any] = ()) -> Any:
         """Run a statement with ``values`` for ``%s``. Further ``%`` belong to names."""
