@@ -3,6 +3,7 @@ R18)."""
 
 from __future__ import annotations
 
+import glob
 import itertools
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from txtopo.connectors.files import (
     CommittedFilesSpout,
     FileSink,
     committed_spout,
+    groups,
     local,
     memory,
     remote,
@@ -163,3 +165,45 @@ def test_patterns_of_other_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert listed("**") == ["a.csv", "x/b.csv", "x/f.txt", "x/y/c.csv"]
     assert listed("[!b-z]*") == ["a.csv"]
     assert listed("missing.csv?region=x") == ["missing.csv?region=x"]
+
+
+def test_brackets_in_an_address_are_read_as_in_a_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    names = (
+        "top/run[12]/a.csv",
+        "top/run1/a.csv",
+        "top/alone[12]/a.csv",
+        "top/b*.csv",
+        "top/bc.csv",
+        "top/x[!].csv",
+    )
+    store = memory.MemoryStorage()
+    for name in names:
+        store.put(name.removeprefix("top/"), b"x")
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    monkeypatch.setattr(storage, "open_storage", lambda *arguments: store)
+
+    def answer(root: str, pattern: str) -> object:
+        try:
+            return [path.removeprefix(root) for path in groups.listed([f"{root}/top/{pattern}"])]
+        except errors.InputError as error:
+            return str(error).replace(glob.escape(root), root).replace(root, "")
+
+    for pattern in (
+        "run[12]/a.csv",
+        "run[12]/*.csv",
+        "run[[]12]/*.csv",
+        "run[[]12]/a.csv",
+        "run[[]12]/missing.csv",
+        "run[1]/*.csv",
+        "alone[12]/*.csv",
+        "r*[]]/a.csv",
+        "x[!]*",
+        "**/a.csv",
+        "b*.csv",
+        "b[*].csv",
+    ):
+        local, remote = answer(str(tmp_path), pattern), answer("s3://in", pattern)
+        assert local == remote, pattern

@@ -17,7 +17,6 @@ import glob
 import hashlib
 import os
 import pathlib
-import re
 import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -71,8 +70,7 @@ def _is_hidden(path: str, pattern: str) -> bool:
     return path.count("/_") > pattern.count("/_")
 
 
-plain = functools.partial(re.compile(r"\[([*?[])\]").sub, r"\1")
-"""A pattern without the brackets of ``glob.escape``."""
+plain = remote.plain
 
 
 def _with_directory(pattern: str) -> str:
@@ -85,10 +83,7 @@ def _with_directory(pattern: str) -> str:
     )
     directory, matched = plain(beginning), glob.glob(beginning)
     if matched and directory not in matched:
-        cure = f"Give glob.escape(directory), {glob.escape(directory)!r}, or list the matches one by one."
-        raise errors.InputError(
-            f"{directory} is a directory, and a pattern that matches {matched[0]}\n  {cure}"
-        )
+        raise remote.directory_and_pattern(directory, matched[0])
     return pattern if matched else glob.escape(directory) + pattern[len(beginning) :]
 
 

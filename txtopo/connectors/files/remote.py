@@ -7,16 +7,18 @@ command line: ``s3://bucket/in/a.csv?endpoint=http%3A%2F%2Flocalhost%3A9000``.
 from __future__ import annotations
 
 import functools
+import glob
 import io
 import re
 import urllib.parse
+from collections.abc import Iterable
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from txtopo import errors
 from txtopo.connectors.files import storage
 
 _MAGIC = re.compile(r"[*[]")
-_TOKEN = re.compile(r"\[!?[^]]+\]|.", re.DOTALL)
+_TOKEN = re.compile(r"\[!?+(?:\][^]]*|[^]]+)\]|.", re.DOTALL)
 _SHOWN = "(?![._])"
 _ANY = f"{_SHOWN}[^/]+"
 
@@ -55,30 +57,68 @@ def opened(path: str) -> BinaryIO:
 
 def listed(pattern: str) -> list[str]:
     """The files that an address matches, sorted. Names that begin with a dot or an underscore are
-    passed over, unless the pattern names them."""
+    passed over, unless the pattern names them. A file, or a directory, of exactly the pattern's
+    name is meant, as among local files."""
     address, mark, query = pattern.partition("?")
-    if not _MAGIC.search(address):
-        return [pattern]
+    if glob.escape(plain(address)) == address:
+        return [f"{plain(address)}{mark}{query}"]
     parts = address.split("/")
     first = next(i for i, part in enumerate(parts) if _MAGIC.search(part))
     folder, below = "/".join(parts[:first]), parts[first:]
     store = storage.open_storage(folder, settings_in(pattern)[1])
+    exact = plain("/".join(below))
     try:
+        entries: Iterable[storage.Entry] = store.walk()
+        if "[" in address:
+            entries = list(entries)
+            paths = [entry.path for entry in entries]
+            below = below if exact in paths else _with_directory(folder, below, paths)
         matches = _matcher(below)
         names = sorted(
             entry.path
-            for entry in store.walk()
+            for entry in entries
             # An object may stand for a folder, under its name with a slash behind.
-            if matches(entry.path) and (entry.bytes or store.stat(entry.path) is not None)
+            if (entry.path == exact or matches(entry.path))
+            and (entry.bytes or store.stat(entry.path) is not None)
         )
     except (FileNotFoundError, re.error) as error:
         raise errors.InputError(f"{pattern} cannot be listed: {error}") from error
+    names = [exact] if exact in names else names
     for name in names:
         if "?" in name:
             raise errors.InputError(
                 f"{folder}/{name} has a question mark in its name, behind which settings are read\n  Rename it, or leave it out of the pattern."
             )
     return [f"{folder}/{name}{mark}{query}" for name in names]
+
+
+def _with_directory(folder: str, parts: list[str], names: list[str]) -> list[str]:
+    """Escape the beginning of ``parts`` if it is a directory's exact name and matches nothing."""
+    for count in range(len(parts) - 1, 0, -1):
+        directory = plain("/".join(parts[:count]))
+        if any(name.startswith(f"{directory}/") for name in names):
+            matched = [*filter(_matcher([*parts[:count], "**"]), names)]
+            if not matched:
+                return [glob.escape(directory), *parts[count:]]
+            if not any(name.startswith(f"{directory}/") for name in matched):
+                other = "/".join([folder, *matched[0].split("/")[:count]])
+                raise directory_and_pattern(f"{folder}/{directory}", other)
+            break
+    return parts
+
+
+def directory_and_pattern(directory: str, matched: str) -> errors.InputError:
+    """The error for a directory whose name matches others, and not itself."""
+    cure = (
+        f"Give glob.escape(directory), {glob.escape(directory)!r}, or list the matches one by one."
+    )
+    return errors.InputError(
+        f"{directory} is a directory, and a pattern that matches {matched}\n  {cure}"
+    )
+
+
+plain = functools.partial(re.compile(r"\[([*?[])\]").sub, r"\1")
+"""A pattern without the brackets of ``glob.escape``."""
 
 
 def _matcher(parts: list[str]) -> Any:
