@@ -374,6 +374,36 @@ def test_directories_name_columns_of_parquet_that_no_schema_declares_and_fields_
     assert everything(fields) == [("a/b=", 1, "2026-01-01"), ("c", 2, None)]
 
 
+def test_neither_the_current_directory_nor_one_above_names_a_column_of_relative_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "kind=b" / "word=up"
+    (directory / "in" / "word=ant").mkdir(parents=True)
+    for place in ("a.json", "in/a.json", "in/word=ant/a.json"):
+        (directory / place).write_text('{"n": 1, "kind": null, "word": null}\n')
+    monkeypatch.chdir(directory)
+    schema = pa.schema([("kind", pa.string()), ("word", pa.string())])
+    assert [
+        everything(JsonLinesTransactionalSpout(patterns, schema))
+        for patterns in (
+            "*.json",
+            "../*/in/a.json",
+            ["in/word=*/a.json", "a.json"],
+            f"{directory}/*.json",
+        )
+    ] == [[(None, None)], [(None, None)], [(None, None), (None, "ant")], [("b", "up")]]
+    texts = FileTransactionalSpout("*.json", format="json", fields=("kind", "word"))
+    assert everything(texts) == [(None, None)]
+    pa.parquet.write_table(pa.table({"n": [1]}), "a.parquet")
+    with pytest.raises(ConfigError, match="there is no column 'kind'"):
+        ParquetTransactionalSpout("*.parquet", ["kind", "n"])
+    with pytest.raises(InputError, match="no column 'word'"):
+        everything(ParquetTransactionalSpout("*.parquet", schema=SCHEMA))
+    Path("a.csv").write_text("n\n1\n")
+    with pytest.raises(InputError, match="'word'"):
+        everything(CsvTransactionalSpout("*.csv", SCHEMA))
+
+
 def test_a_directory_names_the_columns_of_its_own_files_and_only_those_that_they_lack(
     tmp_path: Path,
 ) -> None:

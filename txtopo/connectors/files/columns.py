@@ -194,7 +194,8 @@ class _ColumnEmitter(ranges.ByteRangeEmitter):
 
     def __init__(self, column_spout: _ColumnFiles) -> None:
         super().__init__(column_spout)
-        self.schema, self._errors = column_spout.schema, column_spout.errors
+        self._above, self._errors = column_spout.above, column_spout.errors
+        self.schema = column_spout.schema
         """The current file's columns."""
         self._whole = self.schema
         self._texts: dict[str, str | None] = {}
@@ -265,7 +266,7 @@ class _CsvEmitter(_ColumnEmitter):
 
     def _leave_out(self, path: str, columns: Collection[str]) -> None:
         """Read the ``columns`` that directories in ``path`` name from there, not from the file."""
-        self._texts = directories.texts_in(path, columns)
+        self._texts = directories.texts_in(path, columns, self._above)
         self.schema = directories.left_to_file(self._whole, path, self._texts)
 
     def _names_in(self, path: str, line: bytes) -> list[str]:
@@ -390,7 +391,7 @@ class _JsonEmitter(_ColumnEmitter):
         self._parser = json_columns.Parser(self.schema)
 
     def begin_file(self, path: str, open_file: BinaryIO) -> None:
-        self._texts = directories.texts_in(path, self.schema.names)
+        self._texts = directories.texts_in(path, self.schema.names, self._above)
 
     def records(self, path: str, lines: bytes) -> list[pa.RecordBatch]:
         return self._parser.records(lines)

@@ -13,13 +13,17 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from txtopo import errors
+from txtopo.connectors.files import remote
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
-def texts_in(path: str, columns: Collection[str]) -> dict[str, str | None]:
-    """Find values for ``columns`` in the directory names in ``path``."""
-    pairs = (part.split("=", 1) for part in os.path.dirname(path).split(os.sep) if "=" in part)
+def texts_in(path: str, columns: Collection[str], above: str = "") -> dict[str, str | None]:
+    """Find values for ``columns`` in the directory names in ``path``. ``above`` and the directories
+    that it is in do not count."""
+    directory = os.path.dirname(remote.without_settings(path))
+    own = directory[len(os.path.commonpath([above, directory])) :] if above else directory
+    pairs = (part.split("=", 1) for part in own.split(os.sep) if "=" in part)
     texts = {
         urllib.parse.unquote(name): None if value == _NULL else urllib.parse.unquote(value)
         for name, value in pairs

@@ -133,7 +133,7 @@ class _FileEmitter(ranges.ByteRangeEmitter):
     def __init__(self, file_spout: FileTransactionalSpout) -> None:
         super().__init__(file_spout)
         self._format = "columns" if file_spout.emits_columns else file_spout.format
-        self._fields = tuple(file_spout.fields)[1:]
+        self._fields, self._above = tuple(file_spout.fields)[1:], file_spout.above
         self._codec = file_spout.codec
         self._errors = file_spout.errors
 
@@ -159,7 +159,7 @@ class _FileEmitter(ranges.ByteRangeEmitter):
                 )
             )
         else:
-            texts = directories.texts_in(path, self._fields)
+            texts = directories.texts_in(path, self._fields, self._above)
             objects = records.objects(
                 path, offset, block, self._codec, self._errors, self._fields, texts
             )

@@ -96,7 +96,7 @@ class ParquetTransactionalSpout(ranges.ListedFiles):
         named = [
             name
             for name in columns or ()
-            if name not in schema.names and directories.texts_in(paths[0], [name])
+            if name not in schema.names and directories.texts_in(paths[0], [name], self.above)
         ]
         return pa.schema([*schema, *(pa.field(name, pa.string()) for name in named)])
 
@@ -455,7 +455,9 @@ class _ParquetEmitter(spout.PartitionedSpoutEmitter):
         ):
             footer = Footer(path)
             texts = directories.texts_in(
-                path, {*self._schema.names} - {*footer.metadata.schema.to_arrow_schema().names}
+                path,
+                {*self._schema.names} - {*footer.metadata.schema.to_arrow_schema().names},
+                self._own.above,
             )
             footer.check(identity, time)
             end = metadata["end_row_group"] if path == paths[-1] else len(footer.rows)

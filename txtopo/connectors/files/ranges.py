@@ -49,7 +49,9 @@ class ListedFiles(spout.BasePartitionedTransactionalSpout):
         client: Mapping[str, Any] | None = None,
         growing: bool = False,
     ) -> None:
-        self.patterns = _absolute(paths_or_glob, client or {})
+        self.patterns, self.above = _absolute(paths_or_glob, client or {})
+        """``above`` is the current directory if all paths start from there, else empty: neither that
+        nor a directory above it names a column."""
         self.partitions = at_least_one("partitions", partitions)
         self.growing = growing
         self._files: bytes | None = None
@@ -379,7 +381,7 @@ def _group_changed(partition: int) -> txtopo.errors.InputError:
     )
 
 
-def _absolute(paths: Paths, client: Mapping[str, Any]) -> tuple[str, ...]:
+def _absolute(paths: Paths, client: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
     several = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     for path in several:
         if (
@@ -390,7 +392,10 @@ def _absolute(paths: Paths, client: Mapping[str, Any]) -> tuple[str, ...]:
             raise txtopo.errors.ConfigError(
                 f"file spout: {path!r} is not a path\n  Give a path, a pattern like 'data/**/*.txt', or a list of these."
             )
-    return tuple(_with_settings(file_groups.absolute(os.fspath(path)), client) for path in several)
+    names = [os.fspath(path) for path in several]
+    is_whole = any(os.path.isabs(name) or remote.is_remote(name) for name in names)
+    whole = tuple(_with_settings(file_groups.absolute(name), client) for name in names)
+    return whole, "" if is_whole else os.getcwd()
 
 
 def _with_settings(path: str, client: Mapping[str, Any]) -> str:
