@@ -6,7 +6,7 @@ import pytest
 
 from txtopo.testing.contracts import sink
 
-NAMES = {12: "every 12th", 6: "every 6th", 1: "every"}.__getitem__
+NAMES = {12: "every 12th", 1: "every"}.__getitem__
 
 
 def kill_at_every(stride: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,5 @@
 """The contract of sinks over a Kafka sink, with kills at lines of the sink's own code: in the gate
-at every sixth line, on brokers in memory."""
+at every twelfth line, on brokers in memory."""
 
 from __future__ import annotations
 

@@ -341,6 +341,7 @@ class TestSources:
             groups.sizes(spout.groups())
 
 
+@pytest.mark.thorough
 def test_topologies_chain_transaction_by_transaction(cluster: LocalCluster, tmp_path: Path) -> None:
     rows = [(f"day-{n % 3}", n) for n in range(30)]
     spout = MemoryTransactionalSpout({0: rows}, Fields("day", "n"), take_per_partition=10)

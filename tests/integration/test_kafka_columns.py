@@ -43,7 +43,7 @@ def adding(id: str, spout: Any, store: SqliteStore, journal: Journal, how: str =
     return builder.build_topology()
 
 
-@pytest.mark.in_gate("Opaque*")
+@pytest.mark.thorough
 @pytest.mark.rule(18, 38)
 @pytest.mark.parametrize(
     ("spout", "format"), [(KafkaColumnSpout, "json"), (OpaqueKafkaColumnSpout, "avro")]

@@ -339,6 +339,7 @@ class LostAfterPlan(OpaqueMemoryTransactionalSpout):
         return coordinator
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(4, 7, 18, 21)
 def test_a_plan_that_cannot_be_emitted_is_made_anew(cluster: LocalCluster, tmp_path: Path) -> None:
     spout, store = LostAfterPlan(numbers_of(6, 6), ["n"], 2), opaque_store(tmp_path)

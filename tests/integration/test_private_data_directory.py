@@ -353,6 +353,7 @@ def test_a_start_on_a_port_that_another_user_has_taken_goes_to_the_next_port(
         assert set(thief.heard()) <= {""}
 
 
+@pytest.mark.thorough
 def test_a_restart_on_a_port_that_another_user_has_taken_fails_and_sends_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

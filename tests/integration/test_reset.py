@@ -111,6 +111,7 @@ def contents(destination: Any) -> list[Any]:
     return list(getattr(destination, "store", destination).items())
 
 
+@pytest.mark.in_gate(*(kind for kind in MAKERS if kind != "SqlStore, MariaDB"))
 @pytest.mark.parametrize("kind", MAKERS)
 def test_the_next_run_begins_anew(kind: str, tmp_path: Path) -> None:
     destination, server = MAKERS[kind](tmp_path), MemoryServer()

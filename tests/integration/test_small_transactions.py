@@ -132,7 +132,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.in_gate("emits while executing")
+@pytest.mark.thorough
 @pytest.mark.rule(4, 12, 13, 16, 17, 22, 28)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_results_in_one_task_equal_those_in_several(

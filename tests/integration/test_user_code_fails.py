@@ -71,7 +71,7 @@ def test_a_failure_of_a_store_that_a_committer_swallows_is_replayed(
     assert f"no luck in {place}" in (run.status().last_error or "")
 
 
-@pytest.mark.in_gate("SystemExit")
+@pytest.mark.thorough
 @pytest.mark.rule(7)
 @pytest.mark.parametrize(
     "kind",

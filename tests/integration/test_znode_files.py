@@ -77,7 +77,7 @@ def write_at_random(client: KazooClient, passing: KazooClient, rng: random.Rando
         pass
 
 
-@pytest.mark.in_gate("1")
+@pytest.mark.thorough
 @pytest.mark.rule(37)
 @pytest.mark.parametrize("seed", range(2))
 def test_the_files_hold_the_answers_of_the_server(

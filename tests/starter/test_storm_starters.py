@@ -113,7 +113,7 @@ def test_global_count_emits_9_16_19(
     assert journal.count("failed") == (1 if fault else 0)
 
 
-@pytest.mark.in_gate("3-after the write of 2-count")
+@pytest.mark.thorough
 @pytest.mark.rule(3, 6, 7, 12, 15, 28)
 @pytest.mark.parametrize("failing", ["count", "buckets"])
 @pytest.mark.parametrize("fault", FAULTS, ids=FAULT_IDS)

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.patience import PATIENCE_S
 from tests.starter.commands import ROOT, _environment
 from tests.starter.test_snippets import snippets
@@ -37,6 +39,7 @@ def seen_on_a_terminal(program: Path) -> tuple[int, str]:
     return process.wait(PATIENCE_S), seen.decode()
 
 
+@pytest.mark.thorough
 def test_the_program_of_the_readme_reports_its_start_at_once_and_then_its_progress(
     tmp_path: Path,
 ) -> None:

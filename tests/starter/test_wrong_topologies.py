@@ -109,6 +109,7 @@ def test_the_corrected_twin_is_not_found(name: str) -> None:
     assert report.schedules == SEEDS_OF_CORRECTED
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(16, 17)
 def test_dependence_on_hash_is_found_in_processes_with_other_seeds() -> None:
     module = load("routing_by_hash")

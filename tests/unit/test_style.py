@@ -54,6 +54,7 @@ def trees() -> Iterator[None]:
     gc.disable()
     yield
     tree_of.cache_clear()
+    nodes_of.cache_clear()
     gc.enable()
 
 
@@ -67,6 +68,11 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(text_of(path))
 
 
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(tree_of(path)))
+
+
 def calls_of(node: ast.AST, *functions: str) -> list[ast.Call]:
     return [
         call
@@ -75,18 +81,17 @@ def calls_of(node: ast.AST, *functions: str) -> list[ast.Call]:
     ]
 
 
-def statements_of(tree: ast.AST) -> int:
+def statements_of(path: Path) -> int:
     """How many there are, without docstrings."""
-    docstrings = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    ]
-    return sum(isinstance(node, ast.stmt) for node in ast.walk(tree)) - len(docstrings)
+    statements = [node for node in nodes_of(path) if isinstance(node, ast.stmt)]
+    return sum(
+        not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+        for node in statements
+    )
 
 
 def test_a_module_is_no_longer_than_one_idea_needs() -> None:
-    counts = {named(path): statements_of(tree_of(path)) for path in [*SOURCES, *BENCH]}
+    counts = {named(path): statements_of(path) for path in [*SOURCES, *BENCH]}
     too_long = {name: count for name, count in counts.items() if count > STATEMENTS_MAX}
     assert too_long == {}, "split them where the second idea begins"
 
@@ -95,7 +100,7 @@ def test_a_class_has_no_more_methods_than_one_idea_needs() -> None:
     counts = {
         f"{named(path)}: {node.name}": sum(isinstance(each, ast.FunctionDef) for each in node.body)
         for path in [*PACKAGE, *BENCH]
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.ClassDef)
     }
     too_many = {name: count for name, count in counts.items() if count > METHODS_MAX}
@@ -154,9 +159,7 @@ def public_parameters(path: Path) -> set[int]:
 def bound_names(path: Path) -> list[tuple[str, int]]:
     """Variables and parameters of the functions of a module, each with its line, without public
     parameters."""
-    functions = [
-        node for node in ast.walk(tree_of(path)) if isinstance(node, ast.FunctionDef | ast.Lambda)
-    ]
+    functions = [node for node in nodes_of(path) if isinstance(node, ast.FunctionDef | ast.Lambda)]
     below = {id(node): node for function in functions for node in ast.walk(function)}
     for parameter in public_parameters(path):
         del below[parameter]
@@ -201,7 +204,7 @@ def test_nothing_is_imported_with_a_star() -> None:
     starred = [
         named(path)
         for path in [*SOURCES, *BENCH, *TESTS]
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names)
     ]
     assert starred == []
@@ -223,7 +226,7 @@ def test_nothing_above_is_imported_by_a_string() -> None:
     climbing = []
     for path in PACKAGE:
         own = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             text = (
                 node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
             )
@@ -241,7 +244,7 @@ def test_pythons_own_hash_decides_nothing() -> None:
     for path in PACKAGE:
         dunders = [
             node
-            for node in ast.walk(tree_of(path))
+            for node in nodes_of(path)
             if isinstance(node, ast.FunctionDef) and node.name == "__hash__"
         ]
         allowed = {id(call) for dunder in dunders for call in calls_of(dunder, "hash")}
@@ -346,6 +349,6 @@ def test_a_name_that_txtopo_does_not_have_is_an_attribute_error() -> None:
 def test_the_starters_import_public_names_only() -> None:
     assert starter.__doc__
     for path in [*sorted((ROOT / "starter").glob("*.py")), demo.FILE]:
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.ImportFrom) and node.module == "txtopo":
                 assert {alias.name for alias in node.names} <= set(txtopo.__all__), named(path)
