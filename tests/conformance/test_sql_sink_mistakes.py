@@ -353,6 +353,56 @@ def test_a_row_that_a_trigger_refuses_is_named(
     assert write(sales.sink(kind), process.task(), 1, 1, [(1, 10)]), "mended"
 
 
+@pytest.mark.in_gate("55000-inserts")
+@pytest.mark.parametrize("kind", ["inserts", "upserts", "a statement"])
+@pytest.mark.parametrize("state", ["0A000", "42501", "42P01", "55000", "XX000", "1146"])
+def test_a_row_that_a_trigger_refuses_is_named_although_the_state_has_another_meaning(
+    state: str, kind: str, tmp_path: Path, process: WorkerProcess
+) -> None:
+    backend = "mariadb" if state == "1146" else "postgresql"
+    sales = shop(backend, tmp_path)
+    for statement in REFUSALS[backend]:
+        coded = statement.replace("'not thirteen';", f"'not thirteen' USING ERRCODE = '{state}';")
+        if backend == "mariadb":
+            coded = statement.replace("SET ", f"SET MYSQL_ERRNO = {state}, ")
+        sales.execute(coded)
+    sink = sales.sink(kind)
+    for rows in ([(1, 10), (2, 20), (3, 13), (4, 40), (5, 13)], [(3, 13), (4, 40)]):
+        with pytest.raises(RowRefusedError, match=r"row [13] of .*not thirteen") as caught:
+            write(sink, process.task(), 1, 0, rows)
+        assert caught.value.row.startswith("id=3, cents=13")
+    is_mistake = state.startswith(("1", "42"))
+    with pytest.raises(SetupError if is_mistake else RowRefusedError, match="not thirteen"):
+        write(sink, process.task(), 1, 0, [(3, 13)])
+    assert write(sink, process.task(), 1, 1, [(1, 10)]), "mended"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", ["inserts", "upserts", "a statement"])
+def test_a_text_that_a_type_of_postgresql_calls_a_syntax_error_is_named(
+    kind: str, tmp_path: Path, process: WorkerProcess
+) -> None:
+    sales = shop(
+        "postgresql", tmp_path, "CREATE TABLE sales (id INTEGER PRIMARY KEY, cents tsquery)"
+    )
+    statement = "INSERT INTO sales(id, cents) VALUES (:id, CAST(:cents AS tsquery))"
+    sink = sales.sink(kind, **({"statement": statement} if kind == "a statement" else {}))
+    with pytest.raises(RowRefusedError, match=r"row 2 of .*syntax error in tsquery"):
+        write(sink, process.task(), 1, 0, [(1, "a & b"), (2, "a b"), (3, "c")])
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", ["inserts", "upserts", "a statement"])
+def test_a_trigger_that_never_runs_is_a_mistake_of_the_table(
+    kind: str, tmp_path: Path, process: WorkerProcess
+) -> None:
+    sales = shop("postgresql", tmp_path)
+    for statement in REFUSALS["postgresql"]:
+        sales.execute(statement.replace("IF NEW", "INSERT INTO audit VALUES (1); IF NEW"))
+    with pytest.raises(SetupError, match=r'"audit" does not exist \(42P01\)\n  Mend'):
+        write(sales.sink(kind), process.task(), 1, 0, [(1, 10), (2, 20)])
+
+
 def test_a_row_is_named_although_its_message_shows_another_number_at_each_try(
     tmp_path: Path, process: WorkerProcess
 ) -> None:

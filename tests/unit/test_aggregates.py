@@ -291,6 +291,10 @@ class Page(enum.IntEnum):
     A = 1
 
 
+class Word(enum.StrEnum):
+    A = "1"
+
+
 class Tuples(ReducerAggregator):
     """Right: how many tuples."""
 
@@ -370,21 +374,18 @@ def test_a_group_of_none_is_a_group_of_its_own(aggregator: Any, tmp_path: Path) 
 def test_keys_that_python_takes_for_equal_have_one_answer_in_every_order_and_every_cut(
     aggregator: Any, tmp_path: Path
 ) -> None:
-    """The answer of the store: an enum is its plain value, and neither a float nor a bool is 1."""
+    """The answer of the store, which keeps no float, no bool and no enum."""
     for number, (same, cut, nested) in enumerate(
-        itertools.product([True, 1.0, Decimal(1), Page.A], (0, 1), (False, True))
+        itertools.product([True, 1.0, Decimal(1), Page.A, Word.A], (0, 1), (False, True))
     ):
         for place in range(3):
-            order: list[Any] = [1, 1]
+            order: list[Any] = ["1", "1"] if same is Word.A else [1, 1]
             order.insert(place, same)
             rows = [(("a", [key]) if nested else key, 1) for key in order]
             kept = kept_of(aggregator, [rows[:cut], rows[cut:]], tmp_path / f"{number}-{place}")
-            if same is Page.A:
-                assert kept == {("a", (1,)) if nested else 1: 3}
-            else:
-                assert isinstance(kept, Failure), (rows, cut)
-                assert f"a store key cannot hold {same!r} of type" in kept.error
-                assert "from the tuple (" in kept.error
+            assert isinstance(kept, Failure), (rows, cut)
+            assert f"a store key cannot hold {same!r} of type" in kept.error
+            assert "from the tuple (" in kept.error
 
 
 class Range(CombinerAggregator):

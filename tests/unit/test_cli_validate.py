@@ -15,10 +15,11 @@ from txtopo.command import cli
 
 TOPOLOGY = """\
 from txtopo import BaseCommitterTransactionalSpout, BaseTransactionalBolt, Destination, Fields, Guarantee, ICommitter, TransactionalTopologyBuilder
-from txtopo.connectors.files import FileTransactionalSpout
+from txtopo.connectors.delta import DeltaSink
+from txtopo.connectors.files import FileSink, FileTransactionalSpout
 from txtopo.connectors.kafka import KafkaSink, KafkaTransactionalSpout
 from txtopo.connectors.sql import SqlSink
-from txtopo.stores import SqliteStore, SqlStore
+from txtopo.stores import RedisStore, SqliteStore, SqlStore
 from txtopo.testing import OpaqueMemoryTransactionalSpout
 
 
@@ -90,6 +91,15 @@ def from_kafka():
     builder = TransactionalTopologyBuilder("judged", "spout", spout)
     builder.set_bolt("write", Writes()).global_grouping("spout")
     return builder.build_topology()
+
+
+def writing(kind, *place):
+    bolts = {"FileSink": FileSink, "DeltaSink": DeltaSink, "SqliteStore": lambda path: Writes(SqliteStore(path, "counts"))}
+    bolts["SqlStore"] = lambda: Writes(SqlStore("postgresql+psycopg://me@localhost:1/bank", "counts"))
+    bolts["RedisStore"] = lambda: Writes(RedisStore("redis://localhost:1", "counts"))
+    builder = TransactionalTopologyBuilder("judged", "lines", FileTransactionalSpout("*.txt", bytes_per_batch=10))
+    builder.set_bolt("write", bolts[kind](*place)).global_grouping("lines")
+    return builder
 
 
 def sinking(*fields, sink="sql", **options):
@@ -274,3 +284,26 @@ def test_validate_asks_the_brokers_for_the_topics_of_a_spout_where_it_is_told_to
     assert "topic 'orders'" in capsys.readouterr().err
     kafka.new_topic("orders")
     assert cli.main([*command, "--connect"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("writer", "said"),
+    [
+        ("'SqlStore'", "the store postgresql+psycopg://localhost:1/bank#counts is not there"),
+        ("'RedisStore'", "the store redis://localhost:1/0#counts is not there"),
+        ("'FileSink', 'lines.txt'", "must be able to make and write"),
+        ("'DeltaSink', 'lines.txt'", "must be able to make and write"),
+        ("'SqliteStore', 'new.db'", ""),
+        ("'FileSink', 'new'", ""),
+        ("'DeltaSink', 'new'", ""),
+    ],
+)
+def test_validate_asks_stores_and_directories_where_it_is_told_to(
+    writer: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(tmp_path.iterdir())
+    command = ["validate", f"judged.py:writing({writer})"]
+    assert cli.main(command) == 0
+    assert cli.main([*command, "--connect"]) == (2 if said else 0)
+    assert said in capsys.readouterr().err
+    assert [path for path in sorted(tmp_path.iterdir()) if path.name != "__pycache__"] == before

@@ -8,13 +8,14 @@ import datetime
 import math
 import pickle
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 from pyspark import TaskContext
@@ -27,9 +28,9 @@ from txtopo import (
     Tuple,
     UsageError,
 )
-from txtopo.connectors.sql import SqlSink, parameters, sqlite, values
+from txtopo.connectors.sql import SqlSink, parameters, postgresql, sqlite, values
 from txtopo.connectors.sql import target as sql_target
-from txtopo.errors import RowRefusedError, SetupError
+from txtopo.errors import RowRefusedError, SetupError, TxtopoError
 from txtopo.sinks import spool, tuple_rows
 from txtopo.stores.stamps import Stamp
 from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
@@ -684,8 +685,11 @@ def test_a_column_with_the_name_rowid_is_told_with_the_others(without: str) -> N
 
 
 def searched(
-    refuses: Callable[[list[Any]], str], hours_each: int, monkeypatch: pytest.MonkeyPatch
-) -> tuple[RowRefusedError, int]:
+    refuses: Callable[[list[Any]], str],
+    hours_each: int,
+    monkeypatch: pytest.MonkeyPatch,
+    doubt: Exception | None = None,
+) -> tuple[Any, int]:
     """The refusal of eight rows, and how often they were written."""
     writes, hours = 0, 0
 
@@ -696,11 +700,12 @@ def searched(
             raise some.refusal(0, None, why)
 
     monkeypatch.setattr(sql_target, "time", SimpleNamespace(monotonic=lambda: hours * 3600.0))
-    with pytest.raises(RowRefusedError) as caught:
+    with pytest.raises((RowRefusedError, SetupError)) as caught:
         sql_target.write_or_blame(
             lambda statement: None,
             work([(number,) for number in range(1, 9)], c=values.Column("c")),
             write,
+            lambda work, error: doubt,
         )
     return caught.value, writes
 
@@ -712,6 +717,8 @@ def test_a_refused_row_is_looked_for_as_long_as_an_attempt_can_wait(
     assert (error.number, error.row, error.why) == (7, "c=7", "bad")
     error, writes = searched(lambda rows: "bad" if 7 in rows else "", 1, monkeypatch)
     assert (error.number, writes, error.why) == (0, 2, "bad (one of the rows 5 to 8 of the task)")
+    doubt = SetupError("a mistake")
+    assert searched(lambda rows: "bad" if 7 in rows else "", 1, monkeypatch, doubt) == (doubt, 2)
 
 
 def test_a_row_that_only_lacks_others_of_its_batch_is_not_blamed(
@@ -723,6 +730,69 @@ def test_a_row_that_only_lacks_others_of_its_batch_is_not_blamed(
         monkeypatch,
     )
     assert (error.number, error.why, writes) == (0, "a check", 2)
+
+
+def copied(state: str, refused: Container[int], counts: Container[int] = range(9)) -> None:
+    """Copy the rows 1 to 8 to a PostgreSQL that refuses, with ``state``, these rows, and says so of
+    the last, and writes of another number of rows than one of ``counts``."""
+    cursor, session, error = MagicMock(), MagicMock(), psycopg.errors.lookup(state)
+    session.connection.cursor.return_value.__enter__.return_value = cursor
+    written: list[int] = []
+
+    def execute(statement: bytes, values: object) -> None:
+        if b"SAVEPOINT" in statement:
+            written.clear()
+        elif wrong := [number for number in written if number in refused]:
+            raise error(f"refused {wrong[-1]}")
+        elif len(written) not in counts:
+            raise error("refused")
+
+    cursor.execute.side_effect = execute
+    cursor.copy.return_value.__enter__.return_value.write_row = lambda row: written.extend(row)
+    rows: list[tuple[Any, ...]] = [(number,) for number in range(1, 9)]
+    postgresql.write(session, work(rows, "postgresql", c=values.Column("c")))
+
+
+@pytest.mark.parametrize("state", ["0A000", "42501", "42601", "42P01", "55000", "XX000"])
+def test_a_row_is_named_although_the_state_may_be_of_statement_or_server(state: str) -> None:
+    for refused in ([7], [1, 5], [3, 8], range(1, 8), range(2, 9)):
+        with pytest.raises(RowRefusedError, match=f"refused {refused[0]}") as caught:
+            copied(state, refused)
+        assert (caught.value.number, caught.value.row) == (refused[0], f"c={refused[0]}")
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("0A000", "the store shop#sales failed: refused"),
+        ("42501", r"the store shop#sales cannot be used: refused.*(.|\n)*Grant"),
+        ("42P01", r"the sink shop#sales cannot write: refused.* \(42P01\)\n  Mend"),
+        (
+            "428C9",
+            r"the sink shop#sales cannot write: refused.*\n  The database fills in the column",
+        ),
+        ("55000", "the store shop#sales failed: refused"),
+        ("XX000", "the store shop#sales failed: refused"),
+    ],
+)
+def test_no_row_is_named_for_a_mistake_of_statement_or_server(state: str, said: str) -> None:
+    """A write without rows is refused, or every row is taken alone, or none."""
+    cases: list[Container[int]] = [[], range(1, 8), range(8)]
+    for counts in cases:
+        with pytest.raises(TxtopoError, match=said) as caught:
+            copied(state, [], counts)
+        assert not isinstance(caught.value, RowRefusedError)
+    with pytest.raises(SetupError if state.startswith("42") else RowRefusedError):
+        copied(state, range(1, 9))
+
+
+@pytest.mark.parametrize(
+    "state",
+    ["08006", "25006", "28000", "40001", "53100", "55006", "55P03", "57P01", "58030", "XX001"],
+)
+def test_no_row_is_looked_for_where_a_new_try_or_setup_may_help(state: str) -> None:
+    with pytest.raises(psycopg.errors.lookup(state), match="refused 7"):
+        copied(state, [7])
 
 
 @pytest.mark.parametrize(

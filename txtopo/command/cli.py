@@ -48,7 +48,7 @@ from txtopo.spark import session
 from txtopo.spark import settings as spark_settings
 from txtopo.state import acceptance, administration, components, opening
 from txtopo.topology import pickling, redaction
-from txtopo.topology.graph import SPOUT_TRAITS
+from txtopo.topology.graph import SPOUT_TRAITS, TopologyGraph
 
 TARGET_HELP = "package.module, file.py, either with :attribute, or module:factory('argument'); the default attribute is `topology`"
 
@@ -202,7 +202,7 @@ def _parser() -> argparse.ArgumentParser:
     validated.add_argument(
         "--connect",
         action="store_true",
-        help="also ask databases and brokers for tables and topics",
+        help="also ask stores, databases, storages and brokers whether they are there",
     )
     output.add_json(validated)
     options.add_verbose(validated)
@@ -433,18 +433,29 @@ def _validate(parsed: argparse.Namespace) -> int:
     # Refuses a master whose number of cores cannot be read.
     session.local_cores(parsed.master)
     runs.refuse_local_only(graph, parsed.master)
-    for component in graph.components.values() if parsed.connect else ():
-        connector: Any = pickling.loads(component.template)
-        getattr(connector, "check_source", lambda: None)()
-        check = getattr(connector, "check_destination", lambda fields: None)
-        for subscription in component.inputs:
-            check(graph.components[subscription.source].outputs[subscription.stream].fields)
+    if parsed.connect:
+        try:
+            _connect(graph)
+        except errors.FailedException as error:
+            raise errors.UsageError(f"{error}\n  Try again when it can be reached.") from error
     promises = [_as_typed(line) for line in guarantees.lines(graph)]
     if parsed.json:
         output.print_json({"topology_id": graph.id, "master": master, "guarantees": promises})
     else:
         print("\n".join([f"topology {graph.id} is valid with master {master}", *promises]))
     return 0
+
+
+def _connect(graph: TopologyGraph) -> None:
+    """Ask every source and destination in ``graph``. Makes nothing."""
+    for component in graph.components.values():
+        connector: Any = pickling.loads(component.template)
+        getattr(connector, "check_source", lambda: None)()
+        check = getattr(connector, "check_destination", lambda fields: None)
+        for subscription in component.inputs:
+            check(graph.components[subscription.source].outputs[subscription.stream].fields)
+    for kept in reset.places_of(graph).kept.values():
+        kept.shown()
 
 
 def _as_typed(text: str) -> str:

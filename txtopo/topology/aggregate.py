@@ -16,6 +16,7 @@ on replay on the first applied result (R28).
 from __future__ import annotations
 
 import dataclasses
+import enum
 import functools
 import operator
 from collections.abc import Callable, Sequence
@@ -70,9 +71,9 @@ def _constant(key: tuple[Any, ...], values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def key_as_stored(key: tuple[Any, ...], tup: Tuple) -> tuple[Any, ...]:
-    """The ``key`` of ``tup`` as a store keeps it: tuples for lists, and plain values for enums and
-    other subclasses. A store has no 1.0 and no True, which Python takes for 1: they are refused,
-    whether or not 1 came before."""
+    """The ``key`` of ``tup`` as a store keeps it: tuples for lists, and plain values for subclasses.
+    A store has no 1.0 and no True, which Python takes for 1, and no enum, which a fields grouping
+    sends to another task than its value: they are refused, whether or not 1 came before."""
     for part in key:
         if type(part) is not str and type(part) is not int:
             break
@@ -88,15 +89,15 @@ def key_as_stored(key: tuple[Any, ...], tup: Tuple) -> tuple[Any, ...]:
 def _as_stored(part: Any, tup: Tuple) -> Any:
     if isinstance(part, list | tuple):
         return tuple(_as_stored(item, tup) for item in part)
-    if isinstance(part, str):
-        return str.__str__(part)
-    if isinstance(part, int) and not isinstance(part, bool):
-        return int.__int__(part)
     if part is None:
         return None
+    if isinstance(part, str) and not isinstance(part, enum.Enum):
+        return str.__str__(part)
+    if isinstance(part, int) and not isinstance(part, bool | enum.Enum):
+        return int.__int__(part)
     raise errors.UsageError(
         f"a store key cannot hold {part!r:.300} of type {type(part).__name__}, from the tuple {tup.values[1:]!r:.300} of {tup.source_component!r}\n"
-        "  A key is a str, an int, or a tuple of these and of None. Use str(...) or int(...)."
+        "  A key is a str, an int, or a tuple of these and of None. Use str(...) or int(...), and for an enum its value."
     )
 
 

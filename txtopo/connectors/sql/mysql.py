@@ -61,7 +61,9 @@ spaces at the end."""
 def write(session: Any, work: Work) -> None:
     """Insert or upsert ``work.rows``."""
     with session.translating(), session.connection.cursor() as cursor:
-        sql_target.write_or_blame(cursor.execute, work, functools.partial(_write, cursor))
+        sql_target.write_or_blame(
+            cursor.execute, work, functools.partial(_write, cursor), _otherwise
+        )
 
 
 def columns(connection: Any, target: Target) -> Mapping[str, values.Column]:
@@ -202,23 +204,25 @@ def _table(target: Target) -> str:
 
 @contextlib.contextmanager
 def _blaming(work: Work) -> Iterator[None]:
-    """Turn the driver's error into an error for a refused row, or for a mistake in the table."""
+    """Turn the driver's error into an error for a refused row."""
     try:
         yield
     except pymysql.err.MySQLError as error:
-        number = error.args[0] if error.args else 0
-        said = " ".join(str(error.args[-1] if error.args else error).split())
-        if number in (*_CURES, _NO_COLUMN) or isinstance(error, pymysql.err.ProgrammingError):
-            cure = (
-                work.target.statement is None and _CURES.get(number)
-            ) or "Mend the statement, or the table."
-            raise errors.SetupError(
-                f"the sink {work.sink} cannot write: {said} ({number})\n  {cure}"
-            ) from error
         # The row is at fault if the driver names an error in data or a constraint, or if neither
         # another try nor another setup may avoid the error: a trigger refuses the row.
-        if not isinstance(
-            error, pymysql.err.DataError | pymysql.err.IntegrityError
-        ) and faults.may_pass(error):
+        is_of_data = isinstance(error, pymysql.err.DataError | pymysql.err.IntegrityError)
+        if not is_of_data and faults.may_pass(error) and _otherwise(work, error) is None:
             raise
-        raise work.refusal(0, None, said) from error
+        raise work.refusal(0, None, _said(error)) from error
+
+
+def _otherwise(work: Work, error: object) -> errors.SetupError | None:
+    """What ``error`` means if no row but the statement or the table is wrong, where it may be."""
+    number = error.args[0] if isinstance(error, pymysql.err.MySQLError) and error.args else 0
+    if number in (*_CURES, _NO_COLUMN) or isinstance(error, pymysql.err.ProgrammingError):
+        return work.mistake(_said(error), number, _CURES)
+    return None
+
+
+def _said(error: Any) -> str:
+    return " ".join(str(error.args[-1] if error.args else error).split())

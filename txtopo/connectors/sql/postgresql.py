@@ -65,34 +65,23 @@ _LINE = re.compile(
 )  # If the server writes in another language, the row is searched for.
 _NO_GRANT = "42501"
 _OF_NO_ROW = (
-    "08",
-    "0A",
-    "25",
-    "26",
-    "28",
-    "34",
-    "3B",
-    "3D",
-    "3F",
-    "40",
-    "42",
-    "53",
-    "55",
-    "57",
-    "58",
-    "F0",
-    "HV",
-    "XX",
+    *("08", "25", "26", "28", "34", "3B", "3D", "3F", "40", "53", "55006", "55P", "57", "58"),
+    *("F0", "HV", "XX001", "XX002"),
 )
-"""Error classes that a new try, or a changed setup, may avoid. All other errors are the row's: its
-data, or a constraint, function or trigger that refuses the row."""
+"""Error classes that a new try, or a changed setup, may avoid."""
+_DOUBTED = ("0A", "42", "55", "XX")
+"""Other classes that may be an error of statement or server. All others are the row's: its data, or
+a constraint, function or trigger that refuses the row."""
 
 
 def write(session: Any, work: Work) -> None:
     """Insert or upsert ``work.rows``."""
     with session.translating(), session.connection.cursor() as cursor:
         sql_target.write_or_blame(
-            functools.partial(_run, cursor), work, functools.partial(_write, cursor, session)
+            functools.partial(_run, cursor),
+            work,
+            functools.partial(_write, cursor, session),
+            _otherwise,
         )
 
 
@@ -361,25 +350,29 @@ def _has_undo_log(cursor: psycopg.Cursor[Any], target: Target) -> bool:
 
 @contextlib.contextmanager
 def _blaming(work: Work, skipped: int = 0) -> Iterator[None]:
-    """Turn the server's error into an error for a refused row, or for a mistake in the table. Row
-    numbers count from ``skipped``."""
+    """Turn the server's error into an error for a refused row. Row numbers count from
+    ``skipped``."""
     try:
         yield
     except psycopg.Error as error:
         state = error.sqlstate or ""
-        if state.startswith("42") and state != _NO_GRANT:
-            cure = (
-                work.target.statement is None and _CURES.get(state)
-            ) or "Mend the statement, or the table."
-            raise errors.SetupError(
-                f"the sink {work.sink} cannot write: {faults.message(error)} ({state})\n  {cure}"
-            ) from error
         # Without a state the driver itself refused, or the connection is lost.
         if state.startswith(_OF_NO_ROW) or (
             not state and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
         ):
             raise
-        number = skipped + int(line[1]) if (line := _LINE.search(error.diag.context or "")) else 0
+        line = None if state.startswith(_DOUBTED) else _LINE.search(error.diag.context or "")
+        number = skipped + int(line[1]) if line else 0
         raise work.refusal(
             number, None, " ".join(filter(None, [faults.message(error), error.diag.message_detail]))
         ) from error
+
+
+def _otherwise(work: Work, error: object) -> Exception | None:
+    """What ``error`` means if no row but statement, table or server is wrong, where it may be."""
+    state = getattr(error, "sqlstate", None) or ""
+    if not isinstance(error, psycopg.Error) or not state.startswith(_DOUBTED):
+        return None
+    if state.startswith("42") and state != _NO_GRANT:
+        return work.mistake(faults.message(error), state, _CURES)
+    return faults.meaning(work.sink, error, connecting=False, lost=False)

@@ -188,8 +188,20 @@ class Work:
             self.sink, stamp.component, stamp.task, stamp.position, number, shown, why
         )
 
+    def mistake(self, why: str, code: Any, cures: Mapping[Any, str]) -> errors.SetupError:
+        """The error for a table or a statement that the database refuses with ``code``."""
+        cure = self.target.statement is None and cures.get(code)
+        return errors.SetupError(
+            f"the sink {self.sink} cannot write: {why} ({code})\n  {cure or 'Mend the statement, or the table.'}"
+        )
 
-def write_or_blame(run: Callable[[str], object], work: Work, write: Callable[[Work], None]) -> None:
+
+def write_or_blame(
+    run: Callable[[str], object],
+    work: Work,
+    write: Callable[[Work], None],
+    otherwise: Callable[[Work, object], Exception | None] = lambda work, error: None,
+) -> None:
     """Run ``write(work)``. If the database refuses without naming the row, search for the fewest
     first rows that are refused. ``run`` runs a statement in the transaction, which ends with the
     error.
@@ -197,6 +209,9 @@ def write_or_blame(run: Callable[[str], object], work: Work, write: Callable[[Wo
     The search takes at most two seconds, or as long as a longer write took. If fewer rows are
     refused for another reason, they lack later rows, and the search ends.
 
+    :param otherwise: what a database's error means if it is no row's. None if it surely is a row's.
+        If not, a row is only blamed that is refused alone, while a write without rows passes. To
+        contradict a ``SetupError``, another row must pass as well.
     :raises errors.RowRefusedError: with the row's number, if it is found.
     """
     began = time.monotonic()
@@ -207,22 +222,39 @@ def write_or_blame(run: Callable[[str], object], work: Work, write: Callable[[Wo
         if error.number:
             raise
         refused = error
-    taken, count = 0, sum(1 for _ in work.rows)
+    doubt = otherwise(work, refused.__cause__)
+
+    def refusal(first: int, end: int) -> errors.RowRefusedError | None:
+        run("ROLLBACK TO SAVEPOINT sink_rows")
+        try:
+            write(dataclasses.replace(work, rows=itertools.islice(work.rows, first, end)))
+        except errors.RowRefusedError as error:
+            if doubt is None and _reason(error) != _reason(refused):
+                raise refused from error
+            return error
+        return None
+
+    taken, count = 0, (total := sum(1 for _ in work.rows))
     ends = (now := time.monotonic()) + max(2.0, now - began)
+    if doubt is not None and refusal(0, 0):
+        raise doubt from refused.__cause__
     while count - taken > 1:
         if time.monotonic() > ends:
-            raise work.refusal(
+            raise doubt or work.refusal(
                 0, None, f"{refused.why} (one of the rows {taken + 1} to {count} of the task)"
             ) from refused
         some = (taken + count) // 2
-        run("ROLLBACK TO SAVEPOINT sink_rows")
-        try:
-            write(dataclasses.replace(work, rows=itertools.islice(work.rows, some)))
-            taken = some
-        except errors.RowRefusedError as error:
-            if _reason(error) != _reason(refused):
-                raise refused from error
+        if refusal(0, some):
             count = some
+        else:
+            taken = some
+    if doubt is not None:
+        alone = refusal(taken, count)
+        others = itertools.takewhile(lambda _: time.monotonic() <= ends, range(1, total))
+        needs_others = isinstance(doubt, errors.SetupError) and not taken
+        if alone is None or (needs_others and all(refusal(each, each + 1) for each in others)):
+            raise doubt from refused.__cause__
+        refused = alone
     raise work.refusal(count, None, refused.why) from refused
 
 
