@@ -1833,6 +1833,13 @@ GUARDS = (
                 (_EXPORTS, "-k", "begins_anew and memory"),
             ),
             Mutation(
+                "an outage counts as an attempt at the entry",
+                "txtopo/exports/exporting.py",
+                "attempts = self._clock() + pause, reading.failures[is_away]\n",
+                "attempts = self._clock() + pause, reading.failures.total()\n",
+                (_EXPORTS, "-k", "counted_apart and memory"),
+            ),
+            Mutation(
                 "an HTTP exporter keeps a connection after an answer that is none",
                 "txtopo/exports/http.py",
                 "        if not response.isclosed() or response.status < 200:\n",

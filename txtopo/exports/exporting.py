@@ -93,10 +93,9 @@ class _Reading:
     """Txids and keys of rows that were told to their end, and are to be removed."""
     whole_to: int = -1
     """The last transaction that was visible when all visible entries had been read."""
-    failures: int = 0
-    """In a row, and of one kind."""
-    was_away: bool = False
-    """Whether the last failure said that the target is away."""
+    failures: collections.Counter[bool] = dataclasses.field(default_factory=collections.Counter)
+    """In a row, by whether they said that the target is away: an outage is no attempt at the entry,
+    and no end of its refusals."""
     alone_until: int = 0
     """Entries up to this sequence are told singly, because one has failed."""
     due: float = 0.0
@@ -436,7 +435,8 @@ class Exporting:
                 reading.told = [(txid, key) for txid, key in reading.told if txid >= unfinished]
         if new and self._leases.change(self._rows, visible, new, removed):
             for number, reading in moved.items():
-                reading.failures, reading.due, reading.position = 0, 0.0, new[number].sequence
+                reading.failures.clear()
+                reading.due, reading.position = 0.0, new[number].sequence
                 self._readings[number] = reading
 
     def _failed(
@@ -466,11 +466,10 @@ class Exporting:
         reading = self._readings[held.number]
         reading.alone_until = max(reading.alone_until, entry.sequence)
         is_away = isinstance(error, errors.FailedException)
-        if reading.was_away != is_away:  # an outage is no attempt at the entry
-            reading.failures, reading.was_away = 0, is_away
-        reading.failures += 1
-        reading.due = self._clock() + min(0.1 * 2 ** min(reading.failures, 10), BACK_OFF_MAX_S)
-        stops = reading.failures >= self._max_attempts
+        reading.failures[is_away] += 1
+        pause = min(0.1 * 2 ** min(reading.failures.total(), 10), BACK_OFF_MAX_S)
+        reading.due, attempts = self._clock() + pause, reading.failures[is_away]
+        stops = attempts >= self._max_attempts
         LOGGER.log(
             logging.ERROR if stops else logging.WARNING,
             "export queue %r, bucket %d %s key %r (attempt %d of %d): %s",
@@ -478,7 +477,7 @@ class Exporting:
             held.number,
             "stops at" if stops else "has failed at",
             entry.key,
-            reading.failures,
+            attempts,
             self._max_attempts,
             f"{_shown(error)}{_CURES[is_away] if stops else ''}",
         )
@@ -490,7 +489,7 @@ class Exporting:
             "value": entry.value,
             "task": batch[0].task,
             "error": _shown(error),
-            "attempts": reading.failures,
+            "attempts": attempts,
             "goes_on": is_away,
         }
         self._leases.change(
