@@ -819,11 +819,35 @@ def test_a_late_exporter_is_the_exports_error_and_not_the_runs(
     topology.commit("a")
     running = Export(topology.exporter(target), cast("Any", Looks(topology)), "words")
     running.ended(None)
-    running.finish(at_once=False)
+    export.finish_all([running], at_once=False)
     assert isinstance(running.error, TimeoutError)
     assert "exporter of queue 'words' did not return" in caplog.text
     is_done.set()
     running.stop(PATIENCE_S)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_late_exporters_have_one_end(
+    make: Callable[..., Topology], monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    topology, waits = make(buckets=1), list[float]()
+
+    class Stuck(Export):
+        def _join(self, timeout_s: float) -> None:
+            waits.append(timeout_s)
+            assert [each._stop.is_set() for each in late] == [at_once] * 2
+            raise TimeoutError("it does not return")
+
+    late = [
+        Stuck(topology.exporter(Target()), cast("Any", Looks(topology)), "words") for _ in range(2)
+    ]
+    monkeypatch.setattr(export, "time", types.SimpleNamespace(monotonic=lambda: sum(waits)))
+    export.finish_all(late, at_once)
+    assert waits == [2 * export.END_S, 0.0]
+    assert all(isinstance(each.error, TimeoutError) for each in late)
+    for each in late:
+        each.request_stop()
+        each._thread.join(PATIENCE_S)
 
 
 def test_the_error_of_a_stopped_bucket_is_kept_without_passwords_and_control_characters(
@@ -884,7 +908,7 @@ def test_an_exporter_serves_one_thread_and_leaves_no_connection(
         with pytest.raises(errors.UsageError, match=r"run\.export an exporter of its own"):
             begun()
         running.ended(None)
-        running.finish(at_once=False)
+        export.finish_all([running], at_once=False)
         assert not looks.is_open
         looks.is_open = True
         running.wait_until_empty(PATIENCE_S)

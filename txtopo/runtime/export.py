@@ -2,7 +2,7 @@
 
 Runs on: driver.
 
-Invariants: the run's end waits for the thread, which begins no call of ``export`` after
+Invariants: the run's end waits for all threads together, which begin no call of ``export`` after
 :data:`END_S`, for twice as long. What is overdue then is the export's error, and never the run's.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 
 from txtopo import errors
 from txtopo.engine import observer
@@ -110,17 +111,18 @@ class Export(observer.Observer):
     def stop(self, timeout_s: float = 30.0) -> None:
         """End the export, after the call of ``export`` that is under way. Another exporter may go
         on."""
-        self._stop.set()
-        self._wake.set()
+        self.request_stop()
         self._join(timeout_s)
 
-    def finish(self, at_once: bool) -> None:
-        """Wait for the end, because the run has ended. ``at_once``: leave the entries that wait."""
-        if at_once:
-            self._stop.set()
-            self._wake.set()
+    def request_stop(self) -> None:
+        """See :meth:`stop`. Returns at once."""
+        self._stop.set()
+        self._wake.set()
+
+    def finish(self, timeout_s: float) -> None:
+        """Wait for the end, because the run has ended."""
         try:
-            self._join(2 * END_S)
+            self._join(timeout_s)
         except TimeoutError as error:
             self._error = error
             observer.LOGGER.error("%s. Its entries are told again.", error)
@@ -141,3 +143,14 @@ class Export(observer.Observer):
         finally:
             _at_work.discard(id(self._exporting.exporter))
             self._visibility.close()
+
+
+def finish_all(exports: Sequence[Export], at_once: bool) -> None:
+    """Wait for the end of all ``exports`` of a run that has ended, for twice :data:`END_S` together.
+    ``at_once``: leave the entries that wait."""
+    deadline = time.monotonic() + 2 * END_S
+    for export in exports:
+        if at_once:
+            export.request_stop()
+    for export in exports:
+        export.finish(max(deadline - time.monotonic(), 0.0))
