@@ -1847,6 +1847,13 @@ GUARDS = (
                 ("tests/conformance/test_exporters.py", "-k", "comes_late"),
             ),
             Mutation(
+                "an HTTP answer that comes in parts holds a call without an end",
+                "txtopo/exports/http.py",
+                "        left = self._ends - time.monotonic()\n",
+                "        left = self._timeout_s\n",
+                ("tests/conformance/test_exporters.py", "-k", "whole_when_its_time"),
+            ),
+            Mutation(
                 "a Kafka exporter writes entries up to its position again",
                 "txtopo/exports/kafka.py",
                 "    return [entry for entry in told if is_replay or _position(entry) > position]\n",
