@@ -1833,6 +1833,13 @@ GUARDS = (
                 (_EXPORTS, "-k", "begins_anew and memory"),
             ),
             Mutation(
+                "a target that may have been told something need not be emptied",
+                "txtopo/exports/exporting.py",
+                "                if not held.state.sequence\n",
+                "                if False\n",
+                (_EXPORTS, "-k", "to_be_emptied and memory"),
+            ),
+            Mutation(
                 "an outage counts as an attempt at the entry",
                 "txtopo/exports/exporting.py",
                 "attempts = self._clock() + pause, reading.failures[is_away]\n",
