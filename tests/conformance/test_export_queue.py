@@ -833,6 +833,30 @@ def test_the_end_is_heard_between_two_buckets(make: Callable[..., Topology]) -> 
     assert len(target.calls) == 2
 
 
+def test_a_store_that_stays_away_ends_an_export_that_would_end_by_itself(
+    make: Callable[..., Topology], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology, ends, answers = make(), threading.Event(), [True, *[False] * 3]
+    exporter = topology.exporter(Target())
+
+    def step() -> bool:
+        topology.clock += exporting.AWAY_S - 1  # twice is too long
+        if not answers.pop():
+            raise errors.FailedException("the store is away")
+        if not answers:
+            answers.extend([False] * 3)
+            ends.set()
+        return True
+
+    monkeypatch.setattr(exporter, "step", step)
+    monkeypatch.setattr(exporting, "PAUSE_S", 0.0)
+    with pytest.raises(errors.FailedException, match="the store is away"):
+        exporter.run(lambda: not answers, threading.Event(), ends, float("inf"))
+    assert answers == [False]
+    answers *= 3
+    exporter.run(lambda: not answers, threading.Event(), ends, 1e6)  # which bounds the wait, too
+
+
 def test_a_late_exporter_is_the_exports_error_and_not_the_runs(
     make: Callable[..., Topology],
     monkeypatch: pytest.MonkeyPatch,

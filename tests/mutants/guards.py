@@ -1847,6 +1847,13 @@ GUARDS = (
                 (_EXPORTS, "-k", "counted_apart and memory"),
             ),
             Mutation(
+                "an export until nothing is left waits for a store without an end",
+                "txtopo/exports/exporting.py",
+                "                    if is_lost and is_ending()",
+                "                    if False and is_ending()",
+                (_EXPORTS, "-k", "stays_away and memory"),
+            ),
+            Mutation(
                 "an HTTP exporter keeps a connection after an answer that is none",
                 "txtopo/exports/http.py",
                 "        if not response.isclosed() or response.status < 200:\n",

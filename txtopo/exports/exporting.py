@@ -52,6 +52,9 @@ POLL_S = 0.1
 PAUSE_S = 1.0
 """Pause after the state or the store did not answer."""
 
+AWAY_S = 60.0
+"""How long state and store may give no answer, where nothing else bounds the wait."""
+
 _CURES = {
     True: "\n  It goes on when the target is there again.",
     False: "\n  See `txtopo export show`, then retry or skip.",
@@ -158,12 +161,15 @@ class Exporting:
 
         :raises errors.TxtopoError: a person must mend something: store and state do not fit, an
             exporter cannot begin. Failing targets stop buckets only.
+        :raises errors.FailedException: with ``ends`` and an infinite ``end_s``, a store that gives no
+            answer for :data:`AWAY_S`. The same holds for the state, with its error.
         """
-        told, deadline = "", float("inf")
+        told, answered, deadline = "", self._clock(), float("inf")
+        is_ending = (ends or threading.Event()).is_set
 
         def is_over() -> bool:
             nonlocal deadline
-            if ends is not None and ends.is_set():
+            if is_ending():
                 deadline = min(deadline, self._clock() + end_s)
             return is_stopped() or self._clock() > deadline
 
@@ -176,9 +182,13 @@ class Exporting:
                 try:
                     if not self.step():
                         pause = POLL_S
-                        if ends is not None and ends.is_set() and self.is_empty():
+                        if is_ending() and self.is_empty():
                             return
+                    answered = self._clock()
                 except (errors.FailedException, errors.ZooKeeperUnavailableError) as error:
+                    is_lost = self._clock() - answered > AWAY_S
+                    if is_lost and is_ending() and deadline == float("inf"):
+                        raise
                     pause, why = PAUSE_S, str(error)
                 if why and why != told:
                     LOGGER.warning("export queue %r waits: %s", self._queue.id, why)
