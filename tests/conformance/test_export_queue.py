@@ -3,8 +3,10 @@ the target in order, also if attempts and exporters die."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
+import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -763,6 +765,43 @@ def test_an_exchange_without_an_answer_is_looked_up(
         [("a", 1), ("a", 2), ("b", 1)] * (2 - is_done) + [("b", 2), ("c", 1)]
     )
     exporter.close()
+
+
+@pytest.mark.in_gate("memory*")
+@pytest.mark.parametrize("part", ["key", "value"])
+def test_the_deepest_entry_stops_its_bucket_alone_and_is_kept(
+    make: Callable[..., Topology], part: str
+) -> None:
+    topology, target = make(buckets=1), Target()
+
+    def refuse(told: list[SequencedExport]) -> None:
+        raise ValueError("refused")
+
+    def nested(levels: int) -> Any:
+        return (nested(levels - 1),) if levels else "a"
+
+    def add(levels: int) -> None:
+        key, value = (nested(levels), 1) if part == "key" else ("a", nested(levels))
+        context = topology.process.task("count", 0, num_tasks=TASKS)
+        with topology.store.transaction(context, RecordedAttempt(1, 1, 0)) as opened:
+            topology.queue.add(opened, key, value)
+
+    sys.setrecursionlimit(2 * (before := sys.getrecursionlimit()))  # in an executor
+    try:
+        for levels in range(before, 0, -1):
+            with contextlib.suppress(errors.UsageError):
+                add(levels)
+                break
+    finally:
+        sys.setrecursionlimit(before)
+    topology.txid, topology.recorded = 1, {f"count/{topology.store.name}": RecordedAttempt(1, 1, 1)}
+    target.meanwhile = refuse
+    topology.settle(topology.exporter(target, max_attempts=1))
+    (status,) = upkeep.status(topology.queue).buckets
+    assert status.stopped is not None
+    skipped = upkeep.skip(topology.queue, 0)
+    assert upkeep.status(topology.queue).skipped == [skipped]
+    assert str(skipped[part]).count("[") == levels == 200
 
 
 def test_outages_and_refusals_are_counted_apart(make: Callable[..., Topology]) -> None:

@@ -1833,6 +1833,13 @@ GUARDS = (
                 (_EXPORTS, "-k", "begins_anew and memory"),
             ),
             Mutation(
+                "an entry is queued that no exporter can read",
+                "txtopo/exports/queue.py",
+                "        elif len(text) > 2 * NESTING_MAX and ",
+                "        elif False and ",
+                (_EXPORTS, "-k", "deepest and memory"),
+            ),
+            Mutation(
                 "a target that may have been told something need not be emptied",
                 "txtopo/exports/exporting.py",
                 "                if not held.state.sequence\n",
