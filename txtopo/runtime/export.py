@@ -3,7 +3,8 @@
 Runs on: driver.
 
 Invariants: the run's end waits for all threads together, which begin no call of ``export`` after
-:data:`END_S`, for twice as long. What is overdue then is the export's error, and never the run's.
+:data:`END_S`, for twice as long, and a killed run for :data:`KILLED_S`. What is overdue then is the
+export's error, and never the run's.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ EMPTY_POLL_S = 0.02
 
 END_S = 30.0
 """How long entries that are left when the run ends are still exported, in seconds."""
+
+KILLED_S = 10.0
+"""How long a killed run waits for calls under way. Its own end is waited for three times as long."""
 
 
 _at_work: set[int] = set()
@@ -147,8 +151,8 @@ class Export(observer.Observer):
 
 def finish_all(exports: Sequence[Export], at_once: bool) -> None:
     """Wait for the end of all ``exports`` of a run that has ended, for twice :data:`END_S` together.
-    ``at_once``: leave the entries that wait."""
-    deadline = time.monotonic() + 2 * END_S
+    ``at_once``: leave the entries that wait, because the run was killed."""
+    deadline = time.monotonic() + (KILLED_S if at_once else 2 * END_S)
     for export in exports:
         if at_once:
             export.request_stop()
