@@ -164,7 +164,7 @@ class Exporting:
         :raises errors.FailedException: with ``ends`` and an infinite ``end_s``, a store that gives no
             answer for :data:`AWAY_S`. The same holds for the state, with its error.
         """
-        told, answered, deadline = "", self._clock(), float("inf")
+        told, lost, deadline = "", float("inf"), float("inf")
         is_ending = (ends or threading.Event()).is_set
 
         def is_over() -> bool:
@@ -184,9 +184,10 @@ class Exporting:
                         pause = POLL_S
                         if is_ending() and self.is_empty():
                             return
-                    answered = self._clock()
+                    lost = float("inf")
                 except (errors.FailedException, errors.ZooKeeperUnavailableError) as error:
-                    is_lost = self._clock() - answered > AWAY_S
+                    lost = min(lost, self._clock())
+                    is_lost = self._clock() - lost > AWAY_S
                     if is_lost and is_ending() and deadline == float("inf"):
                         raise
                     pause, why = PAUSE_S, str(error)
