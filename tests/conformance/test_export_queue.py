@@ -431,6 +431,16 @@ def test_a_lost_target_is_told_every_value_again(make: Callable[..., Topology]) 
     assert target.values == {"a": 3, "b": 2}
 
 
+def test_a_replay_tells_what_add_would_have_queued(make: Callable[..., Topology]) -> None:
+    topology, target = make(entry_of=lambda word, count: (word, (count,))), Target()
+    topology.commit("a", "b", "a")
+    upkeep.replay(topology.queue, target, topology.visible())
+    assert target.values == {"a": [2], "b": [1]}
+    topology.queue.entry_of = lambda word, count: (word, float("nan"))
+    with pytest.raises(errors.UsageError, match="cannot be kept"):
+        upkeep.replay(topology.queue, target, topology.visible())
+
+
 def test_an_exporter_that_leaves_entries_for_another_call_is_told_every_value_again(
     make: Callable[..., Topology],
 ) -> None:

@@ -167,9 +167,9 @@ def replay(queue: ExportQueue, exporter: entries.Exporter, visible: VisibleTxid)
     sequence = ((int(visible) + 1) << entries.SEQUENCE_BITS) - 1
     generation, told = layout.generation_of(visible), 0
     values = queue.store.items(as_of=visible)
-    entry_pairs = values if queue.entry_of is None else itertools.starmap(queue.entry_of, values)
-    pairs = (pair for pair in entry_pairs if pair is not None)
-    while portion := list(itertools.islice(pairs, exporting.BATCH)):
+    if queue.entry_of is not None:
+        values = _queued(itertools.starmap(queue.entry_of, values))
+    while portion := list(itertools.islice(values, exporting.BATCH)):
         by_bucket = collections.defaultdict[int, list[entries.SequencedExport]](list)
         for key, value in portion:
             bucket = grouping.task_for_key([key], queue.buckets)
@@ -181,6 +181,14 @@ def replay(queue: ExportQueue, exporter: entries.Exporter, visible: VisibleTxid)
         told += len(portion)
     _enter(queue, visible)
     return told
+
+
+def _queued(pairs: Iterator[tuple[Any, Any] | None]) -> Iterator[tuple[Any, Any]]:
+    """Keys and values as they come back from a queue."""
+    for pair in pairs:
+        if pair is not None:
+            key, value = json.loads(layout.entry(*pair))
+            yield keys.with_tuples(key), value
 
 
 def _enter(queue: ExportQueue, visible: VisibleTxid) -> None:
