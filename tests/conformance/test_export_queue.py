@@ -3,8 +3,10 @@ the target in order, also if attempts and exporters die."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
+import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -429,6 +431,16 @@ def test_a_lost_target_is_told_every_value_again(make: Callable[..., Topology]) 
     assert target.values == {"a": 3, "b": 2}
 
 
+def test_a_replay_tells_what_add_would_have_queued(make: Callable[..., Topology]) -> None:
+    topology, target = make(entry_of=lambda word, count: (word, (count,))), Target()
+    topology.commit("a", "b", "a")
+    upkeep.replay(topology.queue, target, topology.visible())
+    assert target.values == {"a": [2], "b": [1]}
+    topology.queue.entry_of = lambda word, count: (word, float("nan"))
+    with pytest.raises(errors.UsageError, match="cannot be kept"):
+        upkeep.replay(topology.queue, target, topology.visible())
+
+
 def test_an_exporter_that_leaves_entries_for_another_call_is_told_every_value_again(
     make: Callable[..., Topology],
 ) -> None:
@@ -524,13 +536,9 @@ def test_entries_that_a_restored_state_tells_once_more_wait_once_more(
     make: Callable[..., Topology],
 ) -> None:
     topology, target = make(buckets=1), Hesitant()
-    assert topology.queue.rows_left("words") == ""
     topology.commit(*"abcde")
     topology.clock += leases.BEAT_S
     exporter = topology.exporter(target)
-    with topology.store.direct() as rows:
-        exporter._leases.tend(rows, topology.visible())
-    assert "the target of export queue 'words'" in topology.queue.rows_left("words")
     exporter.step()
     exporter.close()
     assert upkeep.status(topology.queue).entries == 3
@@ -539,6 +547,39 @@ def test_entries_that_a_restored_state_tells_once_more_wait_once_more(
     assert upkeep.status(topology.queue).entries == 5
     topology.settle(topology.exporter(target))
     assert upkeep.status(topology.queue).entries == 0
+
+
+@pytest.mark.parametrize("told_by", ["exporter", "replay", "replay of a new queue"])
+def test_a_target_is_to_be_emptied_once_something_may_have_been_told(
+    make: Callable[..., Topology], told_by: str
+) -> None:
+    topology, target = make(buckets=2), Target()
+    exporter = topology.exporter(target, max_attempts=2)
+    if told_by != "replay of a new queue":
+        topology.write(["a"])
+        exporter.step()  # takes the buckets
+        assert exporter._leases.held
+    assert topology.queue.rows_left("words") == ""
+    topology.commit("a")
+
+    def refuse(told: list[SequencedExport]) -> None:
+        raise ValueError("refused, or told before it")
+
+    if told_by == "exporter":
+        target.meanwhile = refuse
+        for stops in (False, True):
+            topology.clock += exporting.BACK_OFF_MAX_S
+            exporter.step()
+            states = [held.state for held in exporter._leases.held.values()]
+            assert any(state.waits_for_a_person for state in states) is stops
+        target.meanwhile = lambda told: None
+        upkeep.retry(topology.queue, [])
+    else:
+        upkeep.replay(topology.queue, target, topology.visible())
+    assert "the target of export queue 'words'" in topology.queue.rows_left("words")
+    topology.settle(exporter)
+    assert target.values == {"a": 1}
+    assert topology.rows("e") == []
 
 
 def test_a_full_queue_fails_the_attempt_and_a_reader_sees_no_entry(
@@ -692,7 +733,7 @@ def test_a_bucket_goes_on_by_itself_when_a_target_that_was_away_is_back(
         (status,) = upkeep.status(topology.queue).buckets
         assert status.stopped is not None
         assert (status.stopped["key"], status.stopped["error"]) == ("a", "FailedException: 503")
-        exporter._readings[0].failures = max(failures, 1999)
+        exporter._readings[0].failures[True] = max(failures, 1999)
     target.meanwhile = lambda told: None
     topology.clock += exporting.BACK_OFF_MAX_S
     exporter.step()
@@ -736,7 +777,44 @@ def test_an_exchange_without_an_answer_is_looked_up(
     exporter.close()
 
 
-def test_a_refusal_after_an_outage_stops_no_bucket(make: Callable[..., Topology]) -> None:
+@pytest.mark.in_gate("memory*")
+@pytest.mark.parametrize("part", ["key", "value"])
+def test_the_deepest_entry_stops_its_bucket_alone_and_is_kept(
+    make: Callable[..., Topology], part: str
+) -> None:
+    topology, target = make(buckets=1), Target()
+
+    def refuse(told: list[SequencedExport]) -> None:
+        raise ValueError("refused")
+
+    def nested(levels: int) -> Any:
+        return (nested(levels - 1),) if levels else "a"
+
+    def add(levels: int) -> None:
+        key, value = (nested(levels), 1) if part == "key" else ("a", nested(levels))
+        context = topology.process.task("count", 0, num_tasks=TASKS)
+        with topology.store.transaction(context, RecordedAttempt(1, 1, 0)) as opened:
+            topology.queue.add(opened, key, value)
+
+    sys.setrecursionlimit(2 * (before := sys.getrecursionlimit()))  # in an executor
+    try:
+        for levels in range(before, 0, -1):
+            with contextlib.suppress(errors.UsageError):
+                add(levels)
+                break
+    finally:
+        sys.setrecursionlimit(before)
+    topology.txid, topology.recorded = 1, {f"count/{topology.store.name}": RecordedAttempt(1, 1, 1)}
+    target.meanwhile = refuse
+    topology.settle(topology.exporter(target, max_attempts=1))
+    (status,) = upkeep.status(topology.queue).buckets
+    assert status.stopped is not None
+    skipped = upkeep.skip(topology.queue, 0)
+    assert upkeep.status(topology.queue).skipped == [skipped]
+    assert str(skipped[part]).count("[") == levels == 200
+
+
+def test_outages_and_refusals_are_counted_apart(make: Callable[..., Topology]) -> None:
     topology, target, kinds = make(buckets=1), Target(), list[Exception]()
 
     def meanwhile(told: list[SequencedExport]) -> None:
@@ -749,7 +827,7 @@ def test_a_refusal_after_an_outage_stops_no_bucket(make: Callable[..., Topology]
         *[(errors.FailedException("503"), False)] * 3,
         (ValueError("404"), False),
         (errors.FailedException("503"), False),
-        *[(ValueError("404"), False), (ValueError("404"), True)],
+        (ValueError("404"), True),  # or a target that does both in turns would never stop
     ]:
         kinds.append(kind)
         topology.clock += exporting.BACK_OFF_MAX_S
@@ -804,6 +882,30 @@ def test_the_end_is_heard_between_two_buckets(make: Callable[..., Topology]) -> 
     assert len(target.calls) == 2
 
 
+def test_a_store_that_stays_away_ends_an_export_that_would_end_by_itself(
+    make: Callable[..., Topology], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology, ends, answers = make(), threading.Event(), [True, *[False] * 3]
+    exporter = topology.exporter(Target())
+
+    def step() -> bool:
+        topology.clock += exporting.AWAY_S + 1  # in calls, perhaps, before the failure
+        if not answers.pop():
+            raise errors.FailedException("the store is away")
+        if not answers:
+            answers.extend([False] * 3)
+            ends.set()
+        return True
+
+    monkeypatch.setattr(exporter, "step", step)
+    monkeypatch.setattr(exporting, "PAUSE_S", 0.0)
+    with pytest.raises(errors.FailedException, match="the store is away"):
+        exporter.run(lambda: not answers, threading.Event(), ends, float("inf"))
+    assert answers == [False]
+    answers *= 3
+    exporter.run(lambda: not answers, threading.Event(), ends, 1e6)  # which bounds the wait, too
+
+
 def test_a_late_exporter_is_the_exports_error_and_not_the_runs(
     make: Callable[..., Topology],
     monkeypatch: pytest.MonkeyPatch,
@@ -819,11 +921,35 @@ def test_a_late_exporter_is_the_exports_error_and_not_the_runs(
     topology.commit("a")
     running = Export(topology.exporter(target), cast("Any", Looks(topology)), "words")
     running.ended(None)
-    running.finish(at_once=False)
+    export.finish_all([running], at_once=False)
     assert isinstance(running.error, TimeoutError)
     assert "exporter of queue 'words' did not return" in caplog.text
     is_done.set()
     running.stop(PATIENCE_S)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_late_exporters_have_one_end(
+    make: Callable[..., Topology], monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    topology, waits = make(buckets=1), list[float]()
+
+    class Stuck(Export):
+        def _join(self, timeout_s: float) -> None:
+            waits.append(timeout_s)
+            assert [each._stop.is_set() for each in late] == [at_once] * 2
+            raise TimeoutError("it does not return")
+
+    late = [
+        Stuck(topology.exporter(Target()), cast("Any", Looks(topology)), "words") for _ in range(2)
+    ]
+    monkeypatch.setattr(export, "time", types.SimpleNamespace(monotonic=lambda: sum(waits)))
+    export.finish_all(late, at_once)
+    assert waits == [10.0 if at_once else 60.0, 0.0], "a killed run has 30 s"
+    assert all(isinstance(each.error, TimeoutError) for each in late)
+    for each in late:
+        each.request_stop()
+        each._thread.join(PATIENCE_S)
 
 
 def test_the_error_of_a_stopped_bucket_is_kept_without_passwords_and_control_characters(
@@ -884,7 +1010,7 @@ def test_an_exporter_serves_one_thread_and_leaves_no_connection(
         with pytest.raises(errors.UsageError, match=r"run\.export an exporter of its own"):
             begun()
         running.ended(None)
-        running.finish(at_once=False)
+        export.finish_all([running], at_once=False)
         assert not looks.is_open
         looks.is_open = True
         running.wait_until_empty(PATIENCE_S)

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import pickle
+import types
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -350,6 +351,22 @@ def test_an_answer_that_comes_late_is_not_the_next_requests(service: Service, st
             service.connections[0].sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
         with pytest.raises(FailedException, match="answered 500"):
             export(exporter, ("cat", 1))
+
+
+def test_an_answer_must_be_whole_when_its_time_is_over(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = itertools.count(step=10)
+    monkeypatch.setattr(http, "time", types.SimpleNamespace(monotonic=lambda: next(reads)))
+    with contextlib.closing(HttpExporter(f"{service.url}/{{key}}", timeout_s=25)) as exporter:
+        export(exporter, ("dog", 1))
+        service.answers.append((200, {}, "." * 60_000))  # it comes in parts, each in time
+        with pytest.raises(FailedException, match=r"does not answer: TimeoutError\('.* 25 s'\)"):
+            export(exporter, ("cat", 1))
+        export(exporter, ("dog", 2), first=2)
+        assert len(service.connections) == 2
+        assert exporter._link.sock.gettimeout() == 25, "to send the next request"
+    assert service.read() == {"dog": 2}
 
 
 def test_a_call_that_takes_long_leaves_entries_for_the_next_call(

@@ -487,6 +487,13 @@ MUTATIONS = (
         ("tests/unit/test_kafka_sink.py", "-k", "fatal_error_under_a_report"),
     ),
     Mutation(
+        "a Kafka client without room for its threads ends the run",
+        "txtopo/connectors/kafka/log.py",
+        '    if fault.name() == "_CRIT_SYS_RESOURCE":\n',
+        "    if False:\n",
+        ("tests/unit/test_kafka_sink.py", "-k", "without_room"),
+    ),
+    Mutation(
         "a producer of Kafka kept whatever its bounds are",
         "txtopo/connectors/kafka/ledger.py",
         " and self.sizes.serve(sizes)\n",

@@ -99,6 +99,36 @@ def test_an_exporter_outlives_a_store_that_is_away(
 
 
 @pytest.mark.usefixtures("stopped")
+@pytest.mark.parametrize("arguments", [["run", "--until-empty"], ["show"], ["retry"]])
+def test_a_store_that_is_away_ends_a_command_that_would_end_by_itself(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    answers = [FailedException("the store is away")]
+
+    def away(*arguments: object) -> None:
+        raise answers.pop()  # it is asked once
+
+    monkeypatch.setattr(SqliteStore, "direct", away)
+    with Path("shop.py").open("a") as file:
+        file.write("queue.exporter = HttpExporter('http://shop.example/{key}')\n")
+    code, text = run(capsys, *arguments, "shop.py:queue")
+    assert code == 1
+    assert text.startswith("txtopo: error: the store is away\n  Start ")
+
+
+@pytest.mark.usefixtures("stopped")
+def test_a_queue_to_which_nothing_was_ever_added_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Path("shop.py").open("a") as file:
+        file.write("queue = ExportQueue('other', queue.store, 1)\n")
+        file.write("queue.exporter = HttpExporter('http://shop.example/{key}')\n")
+    code, text = run(capsys, "run", "--until-empty", "shop.py:queue")
+    assert code == 0
+    assert "nothing was ever added to export queue 'other' in " in text
+
+
+@pytest.mark.usefixtures("stopped")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -8,6 +8,7 @@ import pickle
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,7 +29,7 @@ from txtopo.connectors.kafka import (
     upkeep,
 )
 from txtopo.connectors.kafka.auxiliary import Record, decoded
-from txtopo.connectors.kafka.client import Cluster
+from txtopo.connectors.kafka.client import Cluster, confluent_kafka
 from txtopo.connectors.kafka.messages import Convert, Shape
 from txtopo.connectors.kafka.producing import TaskProducer
 from txtopo.errors import (
@@ -441,6 +442,36 @@ def test_a_setting_with_which_no_producer_can_be_made_is_an_error_of_the_configu
         ConfigError, match=r"client: .*`socket.timeout.ms` .*\n  Mend client, or trans"
     ):
         TaskProducer(cluster, "id", 60.0)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda cluster: TaskProducer(cluster, "id", 60.0),
+        lambda cluster: log.Log(cluster).consumer({}),
+        lambda cluster: log.Log(cluster).admin,
+    ],
+    ids=["producer", "consumer", "admin"],
+)
+def test_a_machine_without_room_for_a_clients_threads_fails_an_attempt(
+    make: Callable[[Cluster], Any],
+) -> None:
+    real = confluent_kafka()
+
+    def full(*arguments: object, **named: object) -> Any:
+        raise real.KafkaException(real.KafkaError(real.KafkaError._CRIT_SYS_RESOURCE, "no thread"))
+
+    class Full(Cluster):
+        def confluent_kafka(self) -> Any:
+            return SimpleNamespace(
+                KafkaException=real.KafkaException,
+                admin=SimpleNamespace(AdminClient=full),
+                Consumer=full,
+                Producer=full,
+            )
+
+    with pytest.raises(FailedException, match=r"making a client .*no thread \(_CRIT_SYS_RESOURCE"):
+        make(Full("Kafka sink", "127.0.0.1:1", {}))
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,11 @@ import argparse
 import contextlib
 import dataclasses
 import datetime
+import functools
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from txtopo import errors
@@ -45,7 +47,7 @@ def add(commands: Any) -> None:
             name, help=help, description=description
         )
         parser.add_argument("queue", metavar="QUEUE", help=_QUEUE_HELP)
-        parser.set_defaults(do=do)
+        parser.set_defaults(do=functools.partial(_answered, do))
         if exports:
             parser.add_argument("exporter", metavar="EXPORTER", nargs="?", help=_EXPORTER_HELP)
             whereabouts.add_options(parser)
@@ -111,9 +113,25 @@ def completed(arguments: list[str]) -> list[str]:
     return arguments
 
 
+def _answered(do: Callable[[argparse.Namespace], int], parsed: argparse.Namespace) -> int:
+    try:
+        return do(parsed)
+    except errors.FailedException as error:
+        raise errors.TxtopoError(
+            f"{error}\n  Start what does not answer, or mend its address. Then type the command again."
+        ) from error
+
+
 def _queue(parsed: argparse.Namespace) -> ExportQueue:
     queue: ExportQueue = target.instance(parsed.queue, ExportQueue, "an ExportQueue")
     return queue
+
+
+def _nothing_in(queue: ExportQueue) -> str:
+    return (
+        f"nothing was ever added to export queue {queue.id!r} in {queue.store.address}\n"
+        "  Run its topology first, and look at the store's address."
+    )
 
 
 def _exporter(parsed: argparse.Namespace, queue: ExportQueue) -> Exporter:
@@ -139,6 +157,7 @@ def _run(parsed: argparse.Namespace) -> int:
             try:
                 topology_id = upkeep.topology_of(queue)
                 if topology_id is None and parsed.until_empty:
+                    print(f"txtopo: {_nothing_in(queue)}", file=sys.stderr)
                     return 0
             except errors.FailedException as error:
                 if parsed.until_empty:
@@ -224,10 +243,7 @@ def _replay(parsed: argparse.Namespace) -> int:
     exporter = _exporter(parsed, queue)
     topology_id = upkeep.topology_of(queue)
     if topology_id is None:
-        raise errors.UsageError(
-            f"nothing was ever added to export queue {queue.id!r} in {queue.store.address}\n"
-            "  Run its topology first, and look at the store's address."
-        )
+        raise errors.UsageError(_nothing_in(queue))
     visibility = Visibility(topology_id, conf=whereabouts.where(parsed))
     with visibility, contextlib.closing(exporter):
         told = visibility.read(lambda visible: upkeep.replay(queue, exporter, visible))

@@ -52,6 +52,9 @@ POLL_S = 0.1
 PAUSE_S = 1.0
 """Pause after the state or the store did not answer."""
 
+AWAY_S = 60.0
+"""How long state and store may give no answer, where nothing else bounds the wait."""
+
 _CURES = {
     True: "\n  It goes on when the target is there again.",
     False: "\n  See `txtopo export show`, then retry or skip.",
@@ -93,10 +96,9 @@ class _Reading:
     """Txids and keys of rows that were told to their end, and are to be removed."""
     whole_to: int = -1
     """The last transaction that was visible when all visible entries had been read."""
-    failures: int = 0
-    """In a row, and of one kind."""
-    was_away: bool = False
-    """Whether the last failure said that the target is away."""
+    failures: collections.Counter[bool] = dataclasses.field(default_factory=collections.Counter)
+    """In a row, by whether they said that the target is away: an outage is no attempt at the entry,
+    and no end of its refusals."""
     alone_until: int = 0
     """Entries up to this sequence are told singly, because one has failed."""
     due: float = 0.0
@@ -159,12 +161,15 @@ class Exporting:
 
         :raises errors.TxtopoError: a person must mend something: store and state do not fit, an
             exporter cannot begin. Failing targets stop buckets only.
+        :raises errors.FailedException: with ``ends`` and an infinite ``end_s``, a store that gives no
+            answer for :data:`AWAY_S`. The same holds for the state, with its error.
         """
-        told, deadline = "", float("inf")
+        told, lost, deadline = "", float("inf"), float("inf")
+        is_ending = (ends or threading.Event()).is_set
 
         def is_over() -> bool:
             nonlocal deadline
-            if ends is not None and ends.is_set():
+            if is_ending():
                 deadline = min(deadline, self._clock() + end_s)
             return is_stopped() or self._clock() > deadline
 
@@ -177,9 +182,14 @@ class Exporting:
                 try:
                     if not self.step():
                         pause = POLL_S
-                        if ends is not None and ends.is_set() and self.is_empty():
+                        if is_ending() and self.is_empty():
                             return
+                    lost = float("inf")
                 except (errors.FailedException, errors.ZooKeeperUnavailableError) as error:
+                    lost = min(lost, self._clock())
+                    is_lost = self._clock() - lost > AWAY_S
+                    if is_lost and is_ending() and deadline == float("inf"):
+                        raise
                     pause, why = PAUSE_S, str(error)
                 if why and why != told:
                     LOGGER.warning("export queue %r waits: %s", self._queue.id, why)
@@ -360,9 +370,20 @@ class Exporting:
     def _tell(self, group: Sequence[leases.Held], visible: VisibleTxid) -> int:
         """Hand the group's next entries to the exporter, and move on over those that it took.
         Returns how many."""
+        assert self._rows is not None
         batch = [line for held in group for line in self._batch(held, len(group))][: self._most]
         began, told = self._clock(), 0
         if batch:
+            # From now on the target may know an entry, also if this process dies in the call.
+            new = {
+                held.number: dataclasses.replace(held.state, sequence=layout.BEGUN)
+                for held in group
+                if not held.state.sequence
+            }
+            if new and not self._leases.change(self._rows, visible, new):
+                return 0
+            for number in new:
+                self._readings[number].position = layout.BEGUN
             try:
                 handed = [line.entry for line in batch]
                 if len(batch) == 1:  # it is kept, if the call fails
@@ -436,7 +457,8 @@ class Exporting:
                 reading.told = [(txid, key) for txid, key in reading.told if txid >= unfinished]
         if new and self._leases.change(self._rows, visible, new, removed):
             for number, reading in moved.items():
-                reading.failures, reading.due, reading.position = 0, 0.0, new[number].sequence
+                reading.failures.clear()
+                reading.due, reading.position = 0.0, new[number].sequence
                 self._readings[number] = reading
 
     def _failed(
@@ -466,11 +488,10 @@ class Exporting:
         reading = self._readings[held.number]
         reading.alone_until = max(reading.alone_until, entry.sequence)
         is_away = isinstance(error, errors.FailedException)
-        if reading.was_away != is_away:  # an outage is no attempt at the entry
-            reading.failures, reading.was_away = 0, is_away
-        reading.failures += 1
-        reading.due = self._clock() + min(0.1 * 2 ** min(reading.failures, 10), BACK_OFF_MAX_S)
-        stops = reading.failures >= self._max_attempts
+        reading.failures[is_away] += 1
+        pause = min(0.1 * 2 ** min(reading.failures.total(), 10), BACK_OFF_MAX_S)
+        reading.due, attempts = self._clock() + pause, reading.failures[is_away]
+        stops = attempts >= self._max_attempts
         LOGGER.log(
             logging.ERROR if stops else logging.WARNING,
             "export queue %r, bucket %d %s key %r (attempt %d of %d): %s",
@@ -478,7 +499,7 @@ class Exporting:
             held.number,
             "stops at" if stops else "has failed at",
             entry.key,
-            reading.failures,
+            attempts,
             self._max_attempts,
             f"{_shown(error)}{_CURES[is_away] if stops else ''}",
         )
@@ -490,7 +511,7 @@ class Exporting:
             "value": entry.value,
             "task": batch[0].task,
             "error": _shown(error),
-            "attempts": reading.failures,
+            "attempts": attempts,
             "goes_on": is_away,
         }
         self._leases.change(

@@ -6,7 +6,9 @@ only.
 
 from __future__ import annotations
 
+import functools
 import http.client
+import io
 import json
 import os
 import re
@@ -55,7 +57,7 @@ class HttpExporter(linked.LinkedExporter):
         ``https`` server's certificate is verified.
     :param headers: further headers, without secrets.
     :param bearer_token_env: an environment variable with a token, in the exporting process.
-    :param timeout_s: longest wait for a connection, and for each part of an answer, in seconds.
+    :param timeout_s: longest wait for a connection, and for an answer, in seconds.
     """
 
     def __init__(
@@ -131,6 +133,7 @@ class HttpExporter(linked.LinkedExporter):
         is_kept = self._link is not None
         try:
             self._link = link = self._link or self._connection()
+            link.response_class = functools.partial(_Answer, timeout_s=self._timeout_s)
             link.request(method, path, body, headers)
             response = link.getresponse()
             text = response.read(_ANSWER_BYTES).decode(errors="replace")
@@ -168,6 +171,39 @@ class HttpExporter(linked.LinkedExporter):
                 "  Set the variable where the exporter is started, to visible ASCII characters."
             )
         return token
+
+
+class _Answer(http.client.HTTPResponse):
+    """An answer that must be whole ``timeout_s`` seconds after the request."""
+
+    def __init__(self, connected: Any, *arguments: Any, timeout_s: float, **more: Any) -> None:
+        super().__init__(connected, *arguments, **more)
+        self.fp = io.BufferedReader(_Parts(self.fp.detach(), connected, timeout_s))
+
+
+class _Parts(io.RawIOBase):
+    """What comes from the socket ``connected``, until ``timeout_s`` seconds are over."""
+
+    def __init__(self, raw: io.RawIOBase, connected: Any, timeout_s: float) -> None:
+        self._raw, self._connected, self._timeout_s = raw, connected, timeout_s
+        self._ends = time.monotonic() + timeout_s
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = self._ends - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(f"no whole answer in {self._timeout_s:g} s")
+        self._connected.settimeout(left)
+        try:
+            return self._raw.readinto(buffer)
+        finally:
+            self._connected.settimeout(self._timeout_s)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
 
 
 def _has_more(connected: Any) -> bool:

@@ -11,13 +11,14 @@ Invariants:
 from __future__ import annotations
 
 import collections
+import contextlib
 import copy
 import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
 
-from txtopo import errors
+from txtopo import errors, plain_json
 from txtopo.exports import entries, layout, linked
 from txtopo.stores import base, keys, reserved
 from txtopo.stores.transaction import StoreTransaction
@@ -28,6 +29,10 @@ ENTRIES_HELD_MAX = 10_000
 
 VALUE_BYTES_MAX = 2**20
 """The longest value, as JSON."""
+
+NESTING_MAX = 200
+"""How many levels deep keys and values may be. Exporters read them inside others, and with less room
+for recursion, perhaps, than the executor has."""
 
 
 class ExportQueue(destination.Destination):
@@ -81,7 +86,7 @@ class ExportQueue(destination.Destination):
         the key is gone.
 
         :raises errors.UsageError: another store's transaction, a key or value that JSON does not
-            give back, or a value beyond 1 MiB.
+            give back, or a value beyond 1 MiB or 200 levels.
         """
         if not isinstance(transaction, StoreTransaction):
             raise errors.UsageError(
@@ -120,7 +125,7 @@ class ExportQueue(destination.Destination):
     def rows_left(self, topology_id: str) -> str:
         with self.store.direct() as rows:
             (states,) = rows.read_ranges([layout.Names(self.id).all_of("b")], self.buckets)
-        if not states:
+        if not any(layout.Bucket.of(row.curr).sequence for row in states if row.curr):
             return ""
         return f"the target of export queue {self.id!r} (empty it, then give --leave-rows: sequences begin again)"
 
@@ -148,11 +153,14 @@ class _Additions:
         self._added = 0
 
     def add(self, key: keys.Key, value: Any) -> None:
-        text = layout.entry(key, value)
+        text, why = layout.entry(key, value), ""
         if len(text) > VALUE_BYTES_MAX:
+            why = f"has {len(text)} characters, and the bound is {VALUE_BYTES_MAX}"
+        elif len(text) > 2 * NESTING_MAX and _is_deep(text, [key, value]):
+            why = f"is more than {NESTING_MAX} levels deep"
+        if why:
             raise errors.UsageError(
-                f"an entry of export queue {self._queue.id!r} has {len(text)} characters, and the bound is {VALUE_BYTES_MAX}\n"
-                "  Queue the key alone, and let the exporter look up the value."
+                f"an entry of export queue {self._queue.id!r} {why}\n  Queue the key alone, and let the exporter look up the value."
             )
         self._new.append((key, text))
         if len(self._new) >= ENTRIES_HELD_MAX:
@@ -211,6 +219,15 @@ class _Additions:
         names = [self._names.bucket(bucket) for bucket in range(self._queue.buckets)]
         states = map(layout.Bucket.of, filter(None, self._beside.read(names).values()))
         return sum(state.done.get(str(self._beside.stamp.task), 0) for state in states)
+
+
+def _is_deep(text: str, entry: Any) -> bool:
+    if text.count("[") + text.count("{") > NESTING_MAX:  # few have so many
+        with contextlib.suppress(plain_json.NotJsonError):
+            plain_json.require(entry, NESTING_MAX + 1)
+            return False
+        return True
+    return False
 
 
 @functools.lru_cache(maxsize=1 << 14, typed=True)

@@ -167,9 +167,9 @@ def replay(queue: ExportQueue, exporter: entries.Exporter, visible: VisibleTxid)
     sequence = ((int(visible) + 1) << entries.SEQUENCE_BITS) - 1
     generation, told = layout.generation_of(visible), 0
     values = queue.store.items(as_of=visible)
-    entry_pairs = values if queue.entry_of is None else itertools.starmap(queue.entry_of, values)
-    pairs = (pair for pair in entry_pairs if pair is not None)
-    while portion := list(itertools.islice(pairs, exporting.BATCH)):
+    if queue.entry_of is not None:
+        values = _queued(itertools.starmap(queue.entry_of, values))
+    while portion := list(itertools.islice(values, exporting.BATCH)):
         by_bucket = collections.defaultdict[int, list[entries.SequencedExport]](list)
         for key, value in portion:
             bucket = grouping.task_for_key([key], queue.buckets)
@@ -183,6 +183,14 @@ def replay(queue: ExportQueue, exporter: entries.Exporter, visible: VisibleTxid)
     return told
 
 
+def _queued(pairs: Iterator[tuple[Any, Any] | None]) -> Iterator[tuple[Any, Any]]:
+    """Keys and values as they come back from a queue."""
+    for pair in pairs:
+        if pair is not None:
+            key, value = json.loads(layout.entry(*pair))
+            yield keys.with_tuples(key), value
+
+
 def _enter(queue: ExportQueue, visible: VisibleTxid) -> None:
     """Let the buckets belong to the generation of ``visible``, and drop adopted entries."""
     names, generation = layout.Names(queue.id), layout.generation_of(visible)
@@ -192,7 +200,7 @@ def _enter(queue: ExportQueue, visible: VisibleTxid) -> None:
         for bucket in range(queue.buckets):
             name = names.bucket(bucket)
             state = layout.Bucket.of(texts[name]) if name in texts else layout.Bucket()
-            if state.generation == generation:
+            if state.generation == generation and state.sequence:
                 continue
             removed, done = set[str](), collections.Counter(state.done)
             for sequence, old, _ in _lines(rows, names, bucket):
@@ -203,7 +211,9 @@ def _enter(queue: ExportQueue, visible: VisibleTxid) -> None:
                     done[task] += not is_told
                 else:
                     done[task] -= is_told  # told once more
-            new = layout.Bucket(state.epoch + 1, generation=generation, done=dict(done))
+            new = layout.Bucket(
+                state.epoch + 1, generation=generation, sequence=layout.BEGUN, done=dict(done)
+            )
             if not rows.exchange(
                 {name: texts.get(name)}, [leases.row(name, new.text(), visible, names)], removed
             ):

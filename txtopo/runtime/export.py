@@ -2,14 +2,16 @@
 
 Runs on: driver.
 
-Invariants: the run's end waits for the thread, which begins no call of ``export`` after
-:data:`END_S`, for twice as long. What is overdue then is the export's error, and never the run's.
+Invariants: the run's end waits for all threads together, which begin no call of ``export`` after
+:data:`END_S`, for twice as long, and a killed run for :data:`KILLED_S`. What is overdue then is the
+export's error, and never the run's.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 
 from txtopo import errors
 from txtopo.engine import observer
@@ -22,6 +24,9 @@ EMPTY_POLL_S = 0.02
 
 END_S = 30.0
 """How long entries that are left when the run ends are still exported, in seconds."""
+
+KILLED_S = 10.0
+"""How long a killed run waits for calls under way. Its own end is waited for three times as long."""
 
 
 _at_work: set[int] = set()
@@ -110,17 +115,18 @@ class Export(observer.Observer):
     def stop(self, timeout_s: float = 30.0) -> None:
         """End the export, after the call of ``export`` that is under way. Another exporter may go
         on."""
-        self._stop.set()
-        self._wake.set()
+        self.request_stop()
         self._join(timeout_s)
 
-    def finish(self, at_once: bool) -> None:
-        """Wait for the end, because the run has ended. ``at_once``: leave the entries that wait."""
-        if at_once:
-            self._stop.set()
-            self._wake.set()
+    def request_stop(self) -> None:
+        """See :meth:`stop`. Returns at once."""
+        self._stop.set()
+        self._wake.set()
+
+    def finish(self, timeout_s: float) -> None:
+        """Wait for the end, because the run has ended."""
         try:
-            self._join(2 * END_S)
+            self._join(timeout_s)
         except TimeoutError as error:
             self._error = error
             observer.LOGGER.error("%s. Its entries are told again.", error)
@@ -141,3 +147,14 @@ class Export(observer.Observer):
         finally:
             _at_work.discard(id(self._exporting.exporter))
             self._visibility.close()
+
+
+def finish_all(exports: Sequence[Export], at_once: bool) -> None:
+    """Wait for the end of all ``exports`` of a run that has ended, for twice :data:`END_S` together.
+    ``at_once``: leave the entries that wait, because the run was killed."""
+    deadline = time.monotonic() + (KILLED_S if at_once else 2 * END_S)
+    for export in exports:
+        if at_once:
+            export.request_stop()
+    for export in exports:
+        export.finish(max(deadline - time.monotonic(), 0.0))

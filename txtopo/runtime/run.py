@@ -30,7 +30,7 @@ from txtopo.journal import records
 from txtopo.journal.live import Moment
 from txtopo.journal.recording import Recording
 from txtopo.runtime import progress
-from txtopo.runtime.export import Export, SharedVisibility
+from txtopo.runtime.export import Export, SharedVisibility, finish_all
 from txtopo.runtime.requests import Requests
 from txtopo.runtime.revival import Revival
 from txtopo.runtime.visibility import Visibility
@@ -259,8 +259,7 @@ class TopologyRun:
                 try:
                     self._close()  # the next run need not wait for exports
                 finally:
-                    for export in self._exports:
-                        export.finish(at_once=self._killed)
+                    finish_all(self._exports, at_once=self._killed)
             except Exception as error:
                 self._error = self._error or error
             if self._shown is not None:

@@ -146,9 +146,7 @@ class Log:
         try:
             return kind({**config, "error_cb": self._refused.append}, logger=Quiet())
         except self._kafka.KafkaException as error:
-            raise errors.ConfigError(
-                f"{self.cluster.owner}: client: {error.args[0].str()}\n  Mend client."
-            ) from None
+            raise not_made(self.cluster, error, "Mend client.") from error
 
     def check_let_in(self) -> None:
         """Raise :class:`~txtopo.errors.SetupError` if the brokers keep refusing the user. A single
@@ -435,6 +433,15 @@ def translate(cluster: client.Cluster, doing: str, error: Any) -> Exception:
     return errors.FailedException(
         f"{cluster.owner}: {doing} at {cluster.servers}: {said} ({name}){more}"
     )
+
+
+def not_made(cluster: client.Cluster, error: Any, cure: str) -> Exception:
+    """The exception for a client that the library did not make, by ``error``, a ``KafkaException``:
+    for want of threads, which passes, or because it refuses a setting."""
+    fault = error.args[0]
+    if fault.name() == "_CRIT_SYS_RESOURCE":
+        return translate(cluster, "making a client", fault)
+    return errors.ConfigError(f"{cluster.owner}: client: {fault.str()}\n  {cure}")
 
 
 class Quiet:

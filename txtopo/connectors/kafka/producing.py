@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from txtopo import errors
 from txtopo.connectors.kafka import client
-from txtopo.connectors.kafka.log import Quiet, translate
+from txtopo.connectors.kafka.log import Quiet, not_made, translate
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -120,11 +120,7 @@ class TaskProducer:
                 {**defaults, **cluster.config(settings)}, logger=Quiet()
             )
         except self._kafka.KafkaException as error:
-            if error.args[0].name() == "_CRIT_SYS_RESOURCE":
-                raise translate(cluster, "making the producer", error.args[0]) from error
-            raise errors.ConfigError(
-                f"{cluster.owner}: client: {error.args[0].str()}\n  Mend client, or transaction_timeout_s."
-            ) from None
+            raise not_made(cluster, error, "Mend client, or transaction_timeout_s.") from error
         self._is_open = False
 
     def init(self, topic: str) -> None:
