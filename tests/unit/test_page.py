@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import concurrent.futures
 import contextlib
 import hashlib
 import hmac
@@ -13,6 +14,7 @@ import logging
 import re
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -21,8 +23,8 @@ import pytest
 
 from tests import patience
 from tests.canned_run import SCRIPT, CannedRun, of_a_while
-from txtopo import UsageError
-from txtopo.journal import watch
+from txtopo import TransactionAttempt, UsageError
+from txtopo.journal import reader, watch
 from txtopo.page import access, feed, health, html, server
 
 TOKEN = "a-token-of-this-test"
@@ -138,6 +140,59 @@ def test_a_bad_question_is_answered_with_the_cure(
 ) -> None:
     answer, said = ask(port, f"/api/v1/transactions{path}", **BEARER)
     assert (answer.status, text in said) == (status, True), said
+
+
+def test_an_answer_has_a_bound_and_says_how_much_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "ATTEMPTS_MAX", 3)
+    run = CannedRun(tmp_path)
+    for n in range(5):
+        run.attempt(2, n, "behind", because_of=TransactionAttempt(1, n))
+        run.fail(1, n)
+    run.attempt(1, 5)
+    run.end()
+    with served(run.path) as (_, port):
+        one = document(port, "transactions/1")
+        all = document(port, "transactions")["transactions"]
+    assert (one["failed"], [each["attempt"] for each in one["attempts"]]) == (5, [3, 4, 5])
+    assert [each["attempt"] for each in one["discarded_with_it"]] == [2, 3, 4]
+    assert one["left_out"] == 5
+    assert [len(each["attempts"]) for each in all] == [3, 3]
+    assert [each["left_out"] for each in all] == [3, 2]
+
+
+def test_probes_are_answered_while_questions_about_the_whole_journal_are_read(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_read, asked, readers, most = threading.Event(), 0, [], 0
+
+    def number(*arguments: Any) -> int:
+        nonlocal asked
+        asked += 1
+        return 5
+
+    def about(self: reader.Reader, txids: Any) -> Any:
+        nonlocal most
+        readers.append(threading.current_thread())
+        most = max(most, len(readers))
+        assert is_read.wait(patience.PATIENCE_S)
+        readers.pop()
+        return read(self, txids)
+
+    read = reader.Reader.about
+    monkeypatch.setattr(reader.Reader, "about", about)
+    monkeypatch.setattr(server, "_number", number)
+    with concurrent.futures.ThreadPoolExecutor() as people:
+        answers = [people.submit(document, port, "transactions/5") for _ in range(3)]
+        try:
+            patience.wait_until(lambda: asked == 3 and readers)
+            assert readers[0].daemon
+            assert ask(port, "/readyz")[0].status == 200
+        finally:
+            is_read.set()
+        assert [each.result()["txid"] for each in answers] == [5, 5, 5]
+    assert most == 1
 
 
 # -- who may look ----------------------------------------------------------------------------------
@@ -518,13 +573,16 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[list[str]]:
 def test_an_error_is_answered_and_told_once_and_the_page_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refresh(self: watch.Watch) -> dict[str, Any]:
+    def refresh(*arguments: Any) -> dict[str, Any]:
         raise OSError(5, "the disk is broken")
 
     with caplog.at_level(logging.WARNING), served(tmp_path) as (page, port):
         with monkeypatch.context() as patch:
             patch.setattr(watch.Watch, "refresh", refresh)
             assert [ask(port, "/healthz")[0].status for _ in range(2)] == [500, 500]
+        with monkeypatch.context() as patch:
+            patch.setattr(reader.Reader, "extent", refresh)
+            assert ask(port, "/api/v1/transactions", **BEARER)[0].status == 500
         assert ask(port, "/healthz")[0].status == 503
         assert page.is_served
     assert warnings(caplog) == [
