@@ -273,7 +273,13 @@ class TopologyRun:
             self._state.close(self._end(self._error))
         self._store.close()
         if self._engine is not None:
-            self._jobs.close()
+            try:
+                self._jobs.close()
+            except errors.SparkLostError as error:
+                if self._error is None:  # its last job was abandoned
+                    observer.LOGGER.warning(
+                        "topology %r has stopped, but %s", self.topology_id, error
+                    )
 
     def _end(self, error: BaseException | None) -> End:
         """How the run ends, for its state."""
