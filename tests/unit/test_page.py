@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from starlette.applications import Starlette
 
 from tests import patience
 from tests.canned_run import SCRIPT, CannedRun, of_a_while
@@ -259,6 +260,17 @@ def test_the_cookie_of_a_run_opens_no_other_run_and_the_open_page_gets_the_next_
         assert ask(port, Cookie=new)[0].status == 200
         with served(run.path) as (_, other):  # whose challenge the first port may pass on
             assert ask(other, f"/?token={proof(other, key)}")[0].status == 401
+
+
+def test_the_key_of_one_machine_opens_no_page_of_another(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both may share a token, and through a tunnel both are at the same address."""
+    place = ("127.0.0.1", port)
+    here = access.Guard(Starlette(), TOKEN, (), place).key
+    assert here in ask(port, **BEARER)[1]
+    monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
+    assert access.Guard(Starlette(), TOKEN, (), place).key != here
 
 
 def test_a_token_leads_to_no_other_host(port: int) -> None:
