@@ -38,9 +38,9 @@ def run(tmp_path: Path) -> Iterator[CannedRun]:
 
 @contextlib.contextmanager
 def served(run: CannedRun, port: int = 0) -> Iterator[int]:
-    host, listening = access.listen(str(port), is_open_allowed=False)
-    with server.Page(run.path, listening, TOKEN, host):
-        yield listening.getsockname()[1]
+    listening = access.listen(str(port), is_open_allowed=False)
+    with server.Page(run.path, listening, TOKEN):
+        yield listening.place[1]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import re
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -35,9 +35,9 @@ COOKIE = "txtopo-page-{port}"
 
 @contextlib.contextmanager
 def served(path: Path, port: int = 0) -> Iterator[tuple[server.Page, int]]:
-    host, listening = access.listen(str(port), is_open_allowed=False)
-    with server.Page(path, listening, TOKEN, host) as page:
-        yield page, listening.getsockname()[1]
+    listening = access.listen(str(port), is_open_allowed=False)
+    with server.Page(path, listening, TOKEN) as page:
+        yield page, listening.place[1]
 
 
 @pytest.fixture(scope="module")
@@ -200,20 +200,69 @@ def test_probes_are_answered_while_questions_about_the_whole_journal_are_read(
 
 
 def test_the_page_listens_on_loopback_unless_a_token_file_was_given() -> None:
-    host, listening = access.listen("0", is_open_allowed=False)
-    with listening:
-        assert (host, listening.getsockname()[0]) == ("127.0.0.1", "127.0.0.1")
+    listening = access.listen("0", is_open_allowed=False)
+    with contextlib.closing(listening):
+        assert (listening.host, listening.place[0]) == ("127.0.0.1", "127.0.0.1")
     with pytest.raises(UsageError, match=r"other machines reach.*\n  .*--page-token-file FILE"):
         access.listen("0.0.0.0:0", is_open_allowed=False)
-    with access.listen("0.0.0.0:0", is_open_allowed=True)[1] as listening:
-        assert listening.getsockname()[0] == "0.0.0.0"
+    with contextlib.closing(access.listen("0.0.0.0:0", is_open_allowed=True)) as listening:
+        assert listening.place[0] == "0.0.0.0"
 
 
 def test_a_port_in_use_is_refused_with_the_cure() -> None:
-    with access.listen("0", is_open_allowed=False)[1] as listening:
-        port = listening.getsockname()[1]
+    with contextlib.closing(access.listen("0", is_open_allowed=False)) as listening:
+        port = listening.place[1]
         with pytest.raises(UsageError, match=rf"port {port} of .* in use\n  Give another --page"):
             access.listen(str(port), is_open_allowed=False)
+
+
+@pytest.fixture
+def named(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Gives ``localhost`` other addresses."""
+
+    def name(*addresses: str) -> None:
+        places = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, 0)) for each in addresses]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *arguments, **more: places)
+
+    return name
+
+
+def test_the_page_listens_at_all_addresses_of_a_name(
+    run: CannedRun, named: Callable[..., None]
+) -> None:
+    """A browser takes any of them. The machine may lack one, such as ``::1``."""
+    named("127.0.0.1", "192.0.2.1", "127.0.0.2", "127.0.0.1")
+    listening = access.listen("localhost:0", is_open_allowed=True)
+    with server.Page(run.path, listening, TOKEN):
+        port = listening.place[1]
+        addresses = [each.getsockname() for each in listening.sockets]
+        assert addresses == [("127.0.0.1", port), ("127.0.0.2", port)]
+        for address in addresses:
+            with socket.socket() as connection:
+                connection.settimeout(patience.PATIENCE_S)
+                connection.connect(address)
+                connection.sendall(b"GET /nothing HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+                assert connection.recv(13) == b"HTTP/1.1 401 "
+
+
+@pytest.mark.parametrize(
+    ("addresses", "reason"),
+    [
+        (["127.0.0.1", "127.0.0.2"], "Address already in use"),
+        (["127.0.0.1", "192.0.2.1"], "other machines reach the page at localhost"),
+        (["192.0.2.1"], "Cannot assign requested address"),
+    ],
+)
+def test_each_address_of_a_name_must_be_free_and_allowed(
+    named: Callable[..., None], addresses: list[str], reason: str
+) -> None:
+    with socket.create_server(("127.0.0.2", 0)) as taken:
+        port = taken.getsockname()[1]
+        named(*addresses)
+        with pytest.raises(UsageError, match=reason):
+            access.listen(f"localhost:{port}", is_open_allowed=len(addresses) == 1)
+        with socket.create_server(("127.0.0.1", port)):
+            pass
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 70, "\udcff"])

@@ -43,10 +43,9 @@ ATTEMPTS_MAX = 100
 
 
 class Page:
-    """A page for the journal in ``path``, served on the socket ``listening``. ``host`` is the name
-    in the page's address. A context manager."""
+    """A page for the journal in ``path``, served where ``listening``. A context manager."""
 
-    def __init__(self, path: Path, listening: socket.socket, token: str, host: str) -> None:
+    def __init__(self, path: Path, listening: access.Listening, token: str) -> None:
         self._path, self._listening = path, listening
         self._reading = asyncio.Lock()
         self._feed = feed.Feed(path, lambda: self._server.should_exit)
@@ -64,9 +63,8 @@ class Page:
             Route("/healthz", self._probe(health.doubt_about_work)),
             Route("/readyz", self._probe(health.Readiness(_now()).doubt)),
         ]
-        hosts = (host, socket.gethostname())
-        place = listening.getsockname()[:2]
-        self._guard = access.Guard(Starlette(routes=routes), token, hosts, place)
+        hosts = (listening.host, socket.gethostname())
+        self._guard = access.Guard(Starlette(routes=routes), token, hosts, listening.place)
         self._server = uvicorn.Server(
             uvicorn.Config(
                 self._app,
@@ -106,7 +104,7 @@ class Page:
 
     def _run(self) -> None:
         try:
-            self._server.run(sockets=[self._listening])
+            self._server.run(sockets=[*self._listening.sockets])
         except BaseException as error:
             self.error = error
             LOGGER.warning(
