@@ -39,8 +39,8 @@ class Watched(txtopo_runs.Rate):
 
     @contextlib.contextmanager
     def _watched(self, id: str) -> Iterator[None]:
-        host, listening = access.listen("0", is_open_allowed=False)
-        address = f"http://{host}:{listening.getsockname()[1]}/"
+        listening = access.listen("0", is_open_allowed=False)
+        address = f"http://{listening.host}:{listening.place[1]}/"
         scrape = urllib.request.Request(
             f"{address}metrics", headers={"authorization": f"Bearer {_TOKEN}"}
         )
@@ -52,7 +52,7 @@ class Watched(txtopo_runs.Rate):
                     scraped.append(b"txtopo_committed_txid" in answer.read())
 
         path = recording.place(self.directory / "zookeeper", id)
-        with server.Page(path, listening, _TOKEN, host):
+        with server.Page(path, listening, _TOKEN):
             self._chrome.get(f"{address}?token={_TOKEN}")
             scraper = threading.Thread(target=scrape_until_over, daemon=True)
             scraper.start()

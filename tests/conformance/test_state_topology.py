@@ -697,6 +697,9 @@ def test_a_displacing_coordinator_takes_a_live_topology_and_the_idle_holder_noti
     state.renew()
     rival = backend.connect()
     heir = opened(rival, BOB, displaces=True)
+    assert state.taken_from is None
+    assert heir.taken_from is not None
+    assert (heir.taken_from.host, heir.taken_from.epoch) == (ALICE.host, 1)
     before = contents(rival)
     for ask in (state.renew, state.require_held, lambda: state.seal(attempt(1), TASKS, None)):
         with pytest.raises(
@@ -707,6 +710,16 @@ def test_a_displacing_coordinator_takes_a_live_topology_and_the_idle_holder_noti
     assert contents(rival) == before
     heir.require_held()
     commit(heir, 1)
+
+
+@pytest.mark.rule(26)
+def test_a_lease_that_cannot_be_read_hinders_no_displacing_coordinator(backend: Backend) -> None:
+    opened(backend.connect())
+    store = backend.connect()
+    put(store, "/words/lease", b"{")
+    heir = opened(store, BOB, displaces=True)
+    assert heir.taken_from is None
+    heir.require_held()
 
 
 @pytest.mark.rule(26)

@@ -67,7 +67,7 @@ class Scene:
     def ask(self, command: str, *options: str, exit_code: int = 0) -> str:
         """What ``txtopo COMMAND endless`` says, typed elsewhere."""
         where = ["--zookeeper", self.zookeeper.hosts, "--wait", str(PATIENCE_S)]
-        if command in ("resume", "status"):
+        if command in ("resume", "status", "history"):
             where = where[:2]
         return done(["txtopo", command, "endless", *where, *options], self.place, exit_code)
 
@@ -140,6 +140,9 @@ def test_a_standby_waits_and_takes_over_at_once_when_the_first_is_killed(scene: 
         scene.wait_for_commits(second)
         second.signal(signal.SIGTERM)
         assert second.wait() == 0
+    assert f"run taken over from 'first', pid {first.pid} on" in scene.ask(
+        "history", "--last", "9999"
+    )
     scene.check_exact()
 
 
@@ -195,6 +198,9 @@ def test_a_paused_run_is_handed_over_stays_paused_and_is_resumed_and_drained_fro
             assert second.wait() == 0, second.said
     assert "not running: run 'second', pid" in scene.ask("drain", exit_code=4)
     assert "was not paused" in scene.ask("resume")
+    assert f"run taken over from 'first', pid {first.pid} on" in scene.ask(
+        "history", "--last", "9999"
+    )
     scene.check_exact()
 
 
@@ -290,6 +296,8 @@ def test_a_takeover_fences_a_live_coordinator_in_the_middle_of_a_commit(scene: S
             scene.wait_for_commits(second)
             second.signal(signal.SIGTERM)
             assert second.wait() == 0
+    taken = f"run taken over from 'first', pid {first.pid} on"
+    assert taken in scene.ask("history", "--last", "9999")
     scene.check_exact()
 
 

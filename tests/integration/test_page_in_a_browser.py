@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import http.server
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -38,9 +40,9 @@ def run(tmp_path: Path) -> Iterator[CannedRun]:
 
 @contextlib.contextmanager
 def served(run: CannedRun, port: int = 0) -> Iterator[int]:
-    host, listening = access.listen(str(port), is_open_allowed=False)
-    with server.Page(run.path, listening, TOKEN, host):
-        yield listening.getsockname()[1]
+    listening = access.listen(str(port), is_open_allowed=False)
+    with server.Page(run.path, listening, TOKEN):
+        yield listening.place[1]
 
 
 @pytest.fixture
@@ -149,6 +151,33 @@ def test_the_page_is_for_narrow_and_wide_windows_and_passes_axe(
     assert browser.console(chrome) == []
 
 
+@contextlib.contextmanager
+def rogue(port: int) -> Iterator[list[str]]:
+    """Another user's server at the port, whose answers a browser may keep. Gives the requests."""
+    asked: list[str] = []
+
+    class Rogue(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("txtopo-challenge", "of-a-rogue")
+            self.send_header("cache-control", "max-age=3600")
+            self.send_header("content-length", "0")
+            self.end_headers()
+            asked.append(f"{self.command} {self.path.partition('=')[0]}")
+
+        do_HEAD = do_GET
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", port), Rogue) as serving:
+        thread = threading.Thread(target=serving.serve_forever)
+        thread.start()
+        yield asked
+        serving.shutdown()
+        thread.join()
+
+
 def test_the_page_follows_the_run_says_that_the_server_is_gone_and_comes_back(
     chrome: Chrome, run: CannedRun
 ) -> None:
@@ -160,6 +189,8 @@ def test_the_page_follows_the_run_says_that_the_server_is_gone_and_comes_back(
         wait_for(chrome, "[data-key='13:0'] .commit")
         wait_for(chrome, "#connection", lambda text: text == "")
     wait_for(chrome, "#connection", lambda text: "No answer from the server since" in text)
+    with rogue(port) as asked:
+        patience.wait_until(lambda: {"GET /api/v1/view", "HEAD /?token"} <= {*asked})
     run.fail(14)
     run.wait_until_written(14)
     with served(run, port):

@@ -68,6 +68,9 @@ def data_dir(tmp_path: Path) -> Path:
         facts = {"host": "alpha", "pid": 7, "tasks": {"lines": 2, "split": 2}}
         head = records.run_began(facts, AT, "first", epoch, 1 if epoch == 1 else 4, epoch == 2)
         journal = writer.Writer("words", place, 2**20, head)
+        if epoch == 2:
+            holder = {"host": "alpha", "pid": 7, "name": "nightly", "epoch": 1}
+            journal.put(functools.partial(records.event, "lease", AT, holder))
         for each in attempts:
             journal.put(functools.partial(records.attempt, each, AT, "full"))
         journal.close()
@@ -91,6 +94,7 @@ def test_history_lists_transactions_failures_and_holes(
         "         1  2026-09-21 14:13:20  committed          4 tuples     0.250 s",
         "         2  2026-09-21 14:13:20  committed          4 tuples     0.250 s  1 failed, FailedException: not yet",
         "         3  2026-09-21 14:13:20  committed                       0.250 s  1 behind, its commit has no record",
+        "         4  2026-09-21 14:13:20  run taken over from 'nightly', pid 7 on alpha (epoch 1)",
         "         4  2026-09-21 14:13:20  committed          4 tuples     0.250 s",
         "         5  2026-09-21 14:13:20  open                            0.250 s",
         "transactions: 5, failed attempts: 1, attempts behind: 1",
@@ -143,6 +147,13 @@ def test_commits_without_a_record_are_a_line_and_the_journal_is_shown_without_zo
     assert (
         "ZooKeeper zk:2181 does not answer. The commits shown are the ones in the journal" in told
     )
+
+
+def test_a_run_before_the_listed_transactions_is_not_told(
+    data_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed = ("--from", "5", "--data-dir", str(data_dir))
+    assert "taken over" not in said(capsys, "history", "words", *listed)
 
 
 def test_why_tells_a_transactions_story(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,7 @@ from txtopo.dataplane.outcome import Report, Tally
 from txtopo.dataplane.receive import MixedEmissionsError
 from txtopo.dataplane.wire import Frame
 from txtopo.engine.jobs import reading, result_of
+from txtopo.runtime.run import TopologyRun
 from txtopo.spark import resident_task
 from txtopo.spark.jobs import PinnedBlocks, SparkJobs
 from txtopo.spark.resident_task import ResidentTasks, Seats
@@ -144,6 +145,28 @@ def test_a_resident_task_that_is_lost_with_the_jvm_is_no_crash_of_the_transactio
             )
     finally:
         resident.close()
+
+
+@pytest.mark.parametrize("error", [None, errors.SparkLostError("no answer")])
+def test_a_jvm_that_is_lost_while_a_run_stops_is_told_unless_it_is_the_runs_error(
+    caplog: pytest.LogCaptureFixture, error: errors.SparkLostError | None
+) -> None:
+    """The run's last job may have been abandoned just before."""
+
+    def gone() -> NoReturn:
+        raise ConnectionRefusedError("Connection refused")
+
+    on_spark: Any = object.__new__(SparkJobs)
+    on_spark._resident, on_spark._run = None, types.SimpleNamespace(late_tasks="")
+    on_spark._broadcast = types.SimpleNamespace(destroy=gone)
+    run: Any = object.__new__(TopologyRun)
+    run.topology_id, run._error, run._jobs = "words", error, on_spark
+    run._engine, run._end = object(), lambda error: None
+    run._state = run._store = types.SimpleNamespace(close=lambda *end: None)
+    run._close()
+    told = [each.getMessage() for each in caplog.records]
+    expected = "topology 'words' has stopped, but Spark's JVM has ended, or does not answer any more: Connection refused"
+    assert [each.splitlines()[0] for each in told] == ([] if error else [expected])
 
 
 def test_an_unexpected_error_on_a_thread_of_resident_tasks_ends_the_run(

@@ -364,18 +364,21 @@ def test_what_is_asked_of_a_run_and_zookeepers_outages_are_kept(tmp_path: Path) 
     facts = {"host": "alpha", "pid": 7}
     kept = recording.Recording("words", tmp_path, MIB, "full", facts, lambda: moment)
     kept.asked("pause", "me@alpha", "before")  # the run begins paused
-    kept.began("first", 1, 1, is_resumed=False)
+    kept.taken({"host": "beta", "pid": 8, "epoch": 1})
+    kept.began("first", 2, 1, is_resumed=False)
     kept.asked("pause", "me@alpha", "now")
     place = tmp_path / "journal" / "words"
 
     def wait_for_lines(count: int) -> None:
         patience.wait_until(lambda: len(lines(place)) == count)
 
-    for is_away, written in ((True, 4), (False, 5)):
+    for is_away, written in ((True, 5), (False, 6)):
         moment = dataclasses.replace(moment, is_away=is_away, at=moment.at + 2.5)
         wait_for_lines(written)
     kept.ended(None)
     _, *noted, _ = [records.decode(line) for line in lines(place)]
+    taken = noted.pop(1)
+    assert {"kind": "lease", "host": "beta", "pid": 8, "epoch": 1}.items() <= taken.items()
     asked = {"kind": "request", "want": "pause", "by": "me@alpha"}
     for each, asked_at in zip(noted, ("before", "now"), strict=False):
         assert (asked | {"asked_at": asked_at}).items() <= each.items()
@@ -383,7 +386,8 @@ def test_what_is_asked_of_a_run_and_zookeepers_outages_are_kept(tmp_path: Path) 
         ("zookeeper", True, None),
         ("zookeeper", False, 2.5),
     ]
-    assert fold.fold(reader.Reader(place).recent(1)).transactions == {}
+    view = fold.fold(reader.Reader(place).recent(1))
+    assert (view.transactions, [run["taken_from"] for run in view.runs]) == ({}, [taken])
 
 
 # -- secrets -------------------------------------------------------------------------------------

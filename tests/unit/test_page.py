@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import concurrent.futures
 import contextlib
 import hashlib
 import hmac
@@ -13,16 +14,18 @@ import logging
 import re
 import socket
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from starlette.applications import Starlette
 
 from tests import patience
 from tests.canned_run import SCRIPT, CannedRun, of_a_while
-from txtopo import UsageError
-from txtopo.journal import watch
+from txtopo import TransactionAttempt, UsageError
+from txtopo.journal import reader, watch
 from txtopo.page import access, feed, health, html, server
 
 TOKEN = "a-token-of-this-test"
@@ -32,9 +35,9 @@ COOKIE = "txtopo-page-{port}"
 
 @contextlib.contextmanager
 def served(path: Path, port: int = 0) -> Iterator[tuple[server.Page, int]]:
-    host, listening = access.listen(str(port), is_open_allowed=False)
-    with server.Page(path, listening, TOKEN, host) as page:
-        yield page, listening.getsockname()[1]
+    listening = access.listen(str(port), is_open_allowed=False)
+    with server.Page(path, listening, TOKEN) as page:
+        yield page, listening.place[1]
 
 
 @pytest.fixture(scope="module")
@@ -140,24 +143,126 @@ def test_a_bad_question_is_answered_with_the_cure(
     assert (answer.status, text in said) == (status, True), said
 
 
+def test_an_answer_has_a_bound_and_says_how_much_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "ATTEMPTS_MAX", 3)
+    run = CannedRun(tmp_path)
+    for n in range(5):
+        run.attempt(2, n, "behind", because_of=TransactionAttempt(1, n))
+        run.fail(1, n)
+    run.attempt(1, 5)
+    run.end()
+    with served(run.path) as (_, port):
+        one = document(port, "transactions/1")
+        all = document(port, "transactions")["transactions"]
+    assert (one["failed"], [each["attempt"] for each in one["attempts"]]) == (5, [3, 4, 5])
+    assert [each["attempt"] for each in one["discarded_with_it"]] == [2, 3, 4]
+    assert one["left_out"] == 5
+    assert [len(each["attempts"]) for each in all] == [3, 3]
+    assert [each["left_out"] for each in all] == [3, 2]
+
+
+def test_probes_are_answered_while_questions_about_the_whole_journal_are_read(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_read, asked, readers, most = threading.Event(), 0, [], 0
+
+    def number(*arguments: Any) -> int:
+        nonlocal asked
+        asked += 1
+        return 5
+
+    def about(self: reader.Reader, txids: Any) -> Any:
+        nonlocal most
+        readers.append(threading.current_thread())
+        most = max(most, len(readers))
+        assert is_read.wait(patience.PATIENCE_S)
+        readers.pop()
+        return read(self, txids)
+
+    read = reader.Reader.about
+    monkeypatch.setattr(reader.Reader, "about", about)
+    monkeypatch.setattr(server, "_number", number)
+    with concurrent.futures.ThreadPoolExecutor() as people:
+        answers = [people.submit(document, port, "transactions/5") for _ in range(3)]
+        try:
+            patience.wait_until(lambda: asked == 3 and readers)
+            assert readers[0].daemon
+            assert ask(port, "/readyz")[0].status == 200
+        finally:
+            is_read.set()
+        assert [each.result()["txid"] for each in answers] == [5, 5, 5]
+    assert most == 1
+
+
 # -- who may look ----------------------------------------------------------------------------------
 
 
 def test_the_page_listens_on_loopback_unless_a_token_file_was_given() -> None:
-    host, listening = access.listen("0", is_open_allowed=False)
-    with listening:
-        assert (host, listening.getsockname()[0]) == ("127.0.0.1", "127.0.0.1")
+    listening = access.listen("0", is_open_allowed=False)
+    with contextlib.closing(listening):
+        assert (listening.host, listening.place[0]) == ("127.0.0.1", "127.0.0.1")
     with pytest.raises(UsageError, match=r"other machines reach.*\n  .*--page-token-file FILE"):
         access.listen("0.0.0.0:0", is_open_allowed=False)
-    with access.listen("0.0.0.0:0", is_open_allowed=True)[1] as listening:
-        assert listening.getsockname()[0] == "0.0.0.0"
+    with contextlib.closing(access.listen("0.0.0.0:0", is_open_allowed=True)) as listening:
+        assert listening.place[0] == "0.0.0.0"
 
 
 def test_a_port_in_use_is_refused_with_the_cure() -> None:
-    with access.listen("0", is_open_allowed=False)[1] as listening:
-        port = listening.getsockname()[1]
+    with contextlib.closing(access.listen("0", is_open_allowed=False)) as listening:
+        port = listening.place[1]
         with pytest.raises(UsageError, match=rf"port {port} of .* in use\n  Give another --page"):
             access.listen(str(port), is_open_allowed=False)
+
+
+@pytest.fixture
+def named(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Gives ``localhost`` other addresses."""
+
+    def name(*addresses: str) -> None:
+        places = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, 0)) for each in addresses]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *arguments, **more: places)
+
+    return name
+
+
+def test_the_page_listens_at_all_addresses_of_a_name(
+    run: CannedRun, named: Callable[..., None]
+) -> None:
+    """A browser takes any of them. The machine may lack one, such as ``::1``."""
+    named("127.0.0.1", "192.0.2.1", "127.0.0.2", "127.0.0.1")
+    listening = access.listen("localhost:0", is_open_allowed=True)
+    with server.Page(run.path, listening, TOKEN):
+        port = listening.place[1]
+        addresses = [each.getsockname() for each in listening.sockets]
+        assert addresses == [("127.0.0.1", port), ("127.0.0.2", port)]
+        for address in addresses:
+            with socket.socket() as connection:
+                connection.settimeout(patience.PATIENCE_S)
+                connection.connect(address)
+                connection.sendall(b"GET /nothing HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+                assert connection.recv(13) == b"HTTP/1.1 401 "
+
+
+@pytest.mark.parametrize(
+    ("addresses", "reason"),
+    [
+        (["127.0.0.1", "127.0.0.2"], "Address already in use"),
+        (["127.0.0.1", "192.0.2.1"], "other machines reach the page at localhost"),
+        (["192.0.2.1"], "Cannot assign requested address"),
+    ],
+)
+def test_each_address_of_a_name_must_be_free_and_allowed(
+    named: Callable[..., None], addresses: list[str], reason: str
+) -> None:
+    with socket.create_server(("127.0.0.2", 0)) as taken:
+        port = taken.getsockname()[1]
+        named(*addresses)
+        with pytest.raises(UsageError, match=reason):
+            access.listen(f"localhost:{port}", is_open_allowed=len(addresses) == 1)
+        with socket.create_server(("127.0.0.1", port)):
+            pass
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 70, "\udcff"])
@@ -204,6 +309,17 @@ def test_the_cookie_of_a_run_opens_no_other_run_and_the_open_page_gets_the_next_
         assert ask(port, Cookie=new)[0].status == 200
         with served(run.path) as (_, other):  # whose challenge the first port may pass on
             assert ask(other, f"/?token={proof(other, key)}")[0].status == 401
+
+
+def test_the_key_of_one_machine_opens_no_page_of_another(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both may share a token, and through a tunnel both are at the same address."""
+    place = ("127.0.0.1", port)
+    here = access.Guard(Starlette(), TOKEN, (), place).key
+    assert here in ask(port, **BEARER)[1]
+    monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
+    assert access.Guard(Starlette(), TOKEN, (), place).key != here
 
 
 def test_a_token_leads_to_no_other_host(port: int) -> None:
@@ -518,13 +634,16 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[list[str]]:
 def test_an_error_is_answered_and_told_once_and_the_page_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refresh(self: watch.Watch) -> dict[str, Any]:
+    def refresh(*arguments: Any) -> dict[str, Any]:
         raise OSError(5, "the disk is broken")
 
     with caplog.at_level(logging.WARNING), served(tmp_path) as (page, port):
         with monkeypatch.context() as patch:
             patch.setattr(watch.Watch, "refresh", refresh)
             assert [ask(port, "/healthz")[0].status for _ in range(2)] == [500, 500]
+        with monkeypatch.context() as patch:
+            patch.setattr(reader.Reader, "extent", refresh)
+            assert ask(port, "/api/v1/transactions", **BEARER)[0].status == 500
         assert ask(port, "/healthz")[0].status == 503
         assert page.is_served
     assert warnings(caplog) == [

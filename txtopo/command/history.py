@@ -162,8 +162,13 @@ def history_lines(
     view: View, transactions: list[Transaction], holes: list[tuple[int, int]]
 ) -> list[str]:
     """The transactions, one line each."""
-    rows = [(each.txid, _history_line(each, view.current)) for each in transactions]
     shown = {each.txid for each in transactions}
+    rows = [
+        (run["current"], _taken_line(run["current"], run["taken_from"]))
+        for run in view.runs
+        if run["taken_from"] and run["current"] >= min(shown, default=1)
+    ]
+    rows += [(each.txid, _history_line(each, view.current)) for each in transactions]
     rows += [
         (first, _hole_line(first, last))
         for first, last in holes
@@ -174,7 +179,7 @@ def history_lines(
     total = (
         f"transactions: {len(transactions)}, failed attempts: {failed}, attempts behind: {behind}"
     )
-    return [*(line for _, line in sorted(rows)), total]
+    return [*(line for _, line in sorted(rows, key=lambda row: row[0])), total]
 
 
 def _history_line(transaction: Transaction, current: int) -> str:
@@ -200,6 +205,12 @@ def _history_line(transaction: Transaction, current: int) -> str:
 def _hole_line(first: int, last: int) -> str:
     txids = f"{first}" if first == last else f"{first}-{last}"
     return f"  {txids:>8}  committed, but without records"
+
+
+def _taken_line(current: int, holder: Record) -> str:
+    at, name = holder["at"].replace("T", " ")[:19], holder["name"]
+    run = f"{name!r}, pid {holder['pid']} on {holder['host']} (epoch {holder['epoch']})"
+    return f"  {current:>8}  {at}  run taken over from {run}"
 
 
 def _error_of(record: Record) -> str:

@@ -69,13 +69,13 @@ def _served(
         ) from error
     file = parsed.page_token_file
     token = None if file is None else access.token_in(file)
-    host, listening = access.listen(parsed.page, is_open_allowed=token is not None)
+    listening = access.listen(parsed.page, is_open_allowed=token is not None)
     with contextlib.closing(listening):
         token = token or access.kept_token(journal)
-        address = f"http://{_shown(host)}:{listening.getsockname()[1]}/"
+        address = f"http://{_shown(listening.host)}:{listening.place[1]}/"
         secret = token if file is None else f"$(cat {file})"
         say(f"page: {address}?token={secret}")
-        with server.Page(journal, listening, token, host) as page:
+        with server.Page(journal, listening, token) as page:
             yield page
 
 

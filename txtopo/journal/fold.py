@@ -47,7 +47,8 @@ class View:
     begins_at: int | None = None
     """The first txid from which the whole journal has the records of commits."""
     runs: list[Record] = field(default_factory=list)
-    """The beginnings of runs. ``ended`` is the record of the run's end, if the run has ended in
+    """The beginnings of runs. ``taken_from`` is the record of who held the topology before, if the
+    topology was taken over. ``ended`` is the record of the run's end, if the run has ended in
     order, and ``dropped`` counts records that the disk was too slow for."""
     transactions: dict[int, Transaction] = field(default_factory=dict)
 
@@ -78,7 +79,7 @@ def fold(
             if ours:
                 run = runs.setdefault(
                     (record["epoch"], record["host"], record["pid"]),
-                    {**record, "ended": None, "dropped": 0},
+                    {**record, "taken_from": None, "ended": None, "dropped": 0},
                 )
                 view.current = max(view.current, record["current"])
         elif not ours:
@@ -88,6 +89,8 @@ def fold(
             view.transactions.setdefault(txid, Transaction(txid)).attempts.append(record)
             if record["outcome"] == "committed":
                 view.current = max(view.current, txid + 1)
+        elif record["kind"] == "lease" and runs:
+            run["taken_from"] = record
         elif record["kind"] == "ended" and runs:
             run["ended"] = record
         elif record["kind"] == "dropped" and runs:

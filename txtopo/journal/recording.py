@@ -70,8 +70,12 @@ class Recording(Observer):
         """Keep what ``by`` has asked of the run. From any thread."""
         self._keep("request", time.time(), {"want": want, "by": by, "asked_at": asked_at})
 
+    def taken(self, holder: records.Record) -> None:
+        """Keep that ``holder`` had the topology before this run."""
+        self._keep("lease", time.time(), holder)
+
     def _keep(
-        self, kind: Literal["request", "zookeeper"], at: float, facts: records.Record
+        self, kind: Literal["lease", "request", "zookeeper"], at: float, facts: records.Record
     ) -> None:
         (self._early.append if self._writer is None else self._writer.put)(
             functools.partial(records.event, kind, at, facts)

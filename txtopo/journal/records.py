@@ -138,7 +138,9 @@ def attempt(ended: EndedAttempt, at: float, fullness: Fullness) -> Record:
     return record
 
 
-def event(kind: Literal["request", "zookeeper"], at: float, facts: Mapping[str, Any]) -> Record:
+def event(
+    kind: Literal["lease", "request", "zookeeper"], at: float, facts: Mapping[str, Any]
+) -> Record:
     """The record of what happened to a run from outside."""
     return {"kind": kind, "at": time_of(at), **facts}
 

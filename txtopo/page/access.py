@@ -8,6 +8,7 @@ that other machines reach. What a browser sends by itself opens this process's p
 from __future__ import annotations
 
 import contextlib
+import errno
 import hmac
 import http
 import ipaddress
@@ -15,7 +16,8 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
@@ -45,10 +47,31 @@ KEPT_TOKEN = "page-token"
 _TOKEN = re.compile(r"[!-~]{16,}")
 _ADDRESS = re.compile(r"(?:(?:\[(?P<literal>[^]]+)\]|(?P<host>[^:\[\]]+)):)?(?P<port>\d{1,5})")
 _LOOPBACK = "127.0.0.1"
+_ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+"""The machine does not have an address of the host, such as ``::1`` without IPv6."""
 
 
-def listen(address: str, is_open_allowed: bool) -> tuple[str, socket.socket]:
-    """The host in ``address``, which is ``[HOST:]PORT``, and a socket that listens there.
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Sockets at all addresses of ``host``, at one port."""
+
+    host: str
+    sockets: Sequence[socket.socket]
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The first address, and the port."""
+        address, port = self.sockets[0].getsockname()[:2]
+        return address, port
+
+    def close(self) -> None:
+        for each in self.sockets:
+            each.close()
+
+
+def listen(address: str, is_open_allowed: bool) -> Listening:
+    """Listen at ``address``, which is ``[HOST:]PORT``: at all addresses of the host, or another
+    user could listen at the one that a browser takes.
 
     :raises UsageError: the address is no such address, is in use, or is reached from other machines
         although ``is_open_allowed`` is not set.
@@ -59,22 +82,33 @@ def listen(address: str, is_open_allowed: bool) -> tuple[str, socket.socket]:
             f"--page {address} is no address\n  Give [HOST:]PORT, such as 8080, or 0 for any free port."
         )
     host, port = parts["literal"] or parts["host"] or _LOOPBACK, int(parts["port"])
+    sockets: list[socket.socket] = []
     try:
-        family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        if not ipaddress.ip_address(place[0]).is_loopback and not is_open_allowed:
+        resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        places = [*dict.fromkeys((family, place[0]) for family, *_, place in resolved)]
+        loopback = [ipaddress.ip_address(place).is_loopback for _, place in places]
+        if not all(loopback) and not is_open_allowed:
             raise errors.UsageError(
                 f"other machines reach the page at {host}\n"
                 "  Name a file with a token: --page-token-file FILE. The page is not encrypted. Without the file, use an SSH tunnel."
             )
-        listening = socket.create_server(place[:2], family=family)
+        for family, place in places:
+            try:
+                sockets.append(socket.create_server((place, port), family=family))
+            except OSError as error:
+                if error.errno not in _ABSENT or (not sockets and place == places[-1][1]):
+                    raise
+            else:
+                directory.keep_from_forks(sockets[-1])
+                port = sockets[0].getsockname()[1]
     except (OSError, UnicodeError) as error:  # UnicodeError: a host such as a..b
+        Listening(host, sockets).close()
         # Python names the address once more.
         reason = str(getattr(error, "strerror", "no host has this name")).partition(" (while")[0]
         raise errors.UsageError(
             f"the page cannot listen on port {port} of {host}: {reason}\n  Give another --page [HOST:]PORT, or 0 for any free port."
         ) from error
-    directory.keep_from_forks(listening)
-    return host, listening
+    return Listening(host, sockets)
 
 
 def token_in(file: Path) -> str:

@@ -8,6 +8,8 @@ Invariants: an error is answered with 500 and told in one warning, and never end
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import datetime
 import http
 import json
@@ -36,13 +38,16 @@ END_S = 5.0
 LIMIT_MAX = 500
 """An answer has at most so many transactions."""
 
+ATTEMPTS_MAX = 100
+"""An answer has at most so many attempts of a transaction, the newest."""
+
 
 class Page:
-    """A page for the journal in ``path``, served on the socket ``listening``. ``host`` is the name
-    in the page's address. A context manager."""
+    """A page for the journal in ``path``, served where ``listening``. A context manager."""
 
-    def __init__(self, path: Path, listening: socket.socket, token: str, host: str) -> None:
+    def __init__(self, path: Path, listening: access.Listening, token: str) -> None:
         self._path, self._listening = path, listening
+        self._reading = asyncio.Lock()
         self._feed = feed.Feed(path, lambda: self._server.should_exit)
         routes = [
             Route("/", self._page),
@@ -58,9 +63,8 @@ class Page:
             Route("/healthz", self._probe(health.doubt_about_work)),
             Route("/readyz", self._probe(health.Readiness(_now()).doubt)),
         ]
-        hosts = (host, socket.gethostname())
-        place = listening.getsockname()[:2]
-        self._guard = access.Guard(Starlette(routes=routes), token, hosts, place)
+        hosts = (listening.host, socket.gethostname())
+        self._guard = access.Guard(Starlette(routes=routes), token, hosts, listening.place)
         self._server = uvicorn.Server(
             uvicorn.Config(
                 self._app,
@@ -100,7 +104,7 @@ class Page:
 
     def _run(self) -> None:
         try:
-            self._server.run(sockets=[self._listening])
+            self._server.run(sockets=[*self._listening.sockets])
         except BaseException as error:
             self.error = error
             LOGGER.warning(
@@ -145,22 +149,50 @@ class Page:
             last = _number("limit", query.get("limit", str(documents.LAST)), LIMIT_MAX)
         except ValueError as error:
             return PlainTextResponse(f"{error}\n", http.HTTPStatus.BAD_REQUEST)
-        journal = reader.Reader(self._path)
-        view = documents.view_of(journal, lambda: documents.read(journal, last, first))
-        shown = documents.listed(view, last, first)
-        return _json(documents.history(self._feed.view()["topology_id"], journal, view, shown))
+        topology_id = self._feed.view()["topology_id"]
+
+        def answer() -> Response:
+            journal = reader.Reader(self._path)
+            view = documents.view_of(journal, lambda: documents.read(journal, last, first))
+            shown = documents.listed(view, last, first)
+            document = documents.history(topology_id, journal, view, shown)
+            transactions = [_bounded(each) for each in document["transactions"]]
+            return _json({**document, "transactions": transactions})
+
+        return await self._read(answer)
 
     async def _transaction(self, request: Request) -> Response:
         try:
             txid = _number("the transaction", request.path_params["txid"])
         except ValueError as error:
             return PlainTextResponse(f"{error}\n", http.HTTPStatus.BAD_REQUEST)
-        journal = reader.Reader(self._path)
-        view = documents.view_of(journal, lambda: journal.about([txid]))
-        if txid not in view.transactions:
-            text = f"the journal has no attempt of transaction {txid} that ended\n"
-            return PlainTextResponse(text, http.HTTPStatus.NOT_FOUND)
-        return _json(documents.why(self._feed.view()["topology_id"], journal, view, txid))
+        topology_id = self._feed.view()["topology_id"]
+
+        def answer() -> Response:
+            journal = reader.Reader(self._path)
+            view = documents.view_of(journal, lambda: journal.about([txid]))
+            if txid not in view.transactions:
+                text = f"the journal has no attempt of transaction {txid} that ended\n"
+                return PlainTextResponse(text, http.HTTPStatus.NOT_FOUND)
+            return _json(_bounded(documents.why(topology_id, journal, view, txid)))
+
+        return await self._read(answer)
+
+    async def _read(self, answer: Callable[[], Response]) -> Response:
+        """The ``answer`` that reads the journal, on a thread of its own: probes do not wait for it.
+        One reads at a time. The thread is a daemon, as the page's own."""
+        read: concurrent.futures.Future[Response] = concurrent.futures.Future()
+
+        def work() -> None:
+            try:
+                read.set_result(answer())
+            except BaseException as error:
+                read.set_exception(error)
+
+        async with self._reading:
+            read.set_running_or_notify_cancel()
+            threading.Thread(target=work, name="txtopo-page-reads").start()
+            return await asyncio.wrap_future(read)
 
     async def _events(self, request: Request) -> Response:
         return feed.Events(self._feed)
@@ -180,6 +212,15 @@ class Page:
             return PlainTextResponse(f"{doubt or 'ok'}\n", status)
 
         return probe
+
+
+def _bounded(transaction: Mapping[str, Any]) -> Mapping[str, Any]:
+    """``transaction`` with at most ``ATTEMPTS_MAX`` records in each of its lists, the last ones.
+    ``left_out`` counts the others."""
+    lists = {name: each for name, each in transaction.items() if isinstance(each, list)}
+    left_out = sum(max(0, len(each) - ATTEMPTS_MAX) for each in lists.values())
+    bounded = {name: each[-ATTEMPTS_MAX:] for name, each in lists.items()}
+    return {**transaction, **bounded, "left_out": left_out}
 
 
 def _json(document: Mapping[str, Any]) -> Response:

@@ -38,6 +38,7 @@ from txtopo.spark import session, settings, threads
 from txtopo.spark.jobs import SparkJobs
 from txtopo.spark.machine import Machine
 from txtopo.state import base, credentials, layout, lease, liveness, retry
+from txtopo.state.records import LeaseRecord
 from txtopo.state.requests import Standby
 from txtopo.state.topology import End, Holder, TopologyState
 from txtopo.state.zookeeper import ZooKeeperStateStore
@@ -100,6 +101,8 @@ class TopologyRun:
         self._killed = False
         self._not_taken = threading.Event()
         """Set when the run is stopped before it has an engine: the wait for ZooKeeper then ends."""
+        self._waited_for: LeaseRecord | None = None
+        """Who held the topology while this run waited for it."""
         self._engine: Engine | None = None
         self._began: RunStatus | None = None
         self._board = StatusBoard(RunStatus(graph.id, name, state="standby"))
@@ -224,6 +227,10 @@ class TopologyRun:
             current=state.current,
             last_error=None,
         )
+        before = state.taken_from or self._waited_for
+        if self._recording is not None and before is not None:
+            shown = {"host", "pid", "started", "name", "epoch"}
+            self._recording.taken(before.model_dump(include=shown))
         self._began, self._engine = began, engine
         if self._killed:
             engine.kill()
@@ -272,7 +279,13 @@ class TopologyRun:
             self._state.close(self._end(self._error))
         self._store.close()
         if self._engine is not None:
-            self._jobs.close()
+            try:
+                self._jobs.close()
+            except errors.SparkLostError as error:
+                if self._error is None:  # its last job was abandoned
+                    observer.LOGGER.warning(
+                        "topology %r has stopped, but %s", self.topology_id, error
+                    )
 
     def _end(self, error: BaseException | None) -> End:
         """How the run ends, for its state."""
@@ -314,7 +327,8 @@ class TopologyRun:
         while self._engine is None and not self._given_up.wait(STANDBY_POLL_S):
             self._revive()
             try:
-                is_free = lease.live_holder(self._store, paths) is None
+                holder = lease.live_holder(self._store, paths)
+                self._waited_for, is_free = holder or self._waited_for, holder is None
                 (standby.end if is_free else standby.keep)()
             except base.StateUnavailableError as error:
                 away_since = away_since or time.monotonic()

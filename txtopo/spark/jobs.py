@@ -82,13 +82,18 @@ class SparkJobs:
             )
 
     def close(self) -> None:
-        """Release the run's broadcasts, which its jobs shared."""
+        """Release the run's broadcasts, which its jobs shared.
+
+        :raises SparkLostError: Spark's JVM has ended.
+        """
         if self._resident is not None:
             self._resident.close()
         if self._run.late_tasks:
             shutil.rmtree(self._run.late_tasks, ignore_errors=True)
-        with contextlib.suppress(*_GONE):
+        try:
             self._broadcast.destroy()
+        except _GONE as error:
+            raise errors.SparkLostError(str(error)) from None
 
     def run(self, job: Job, plan: Plan, source: Source = (), description: str = "") -> JobResult:
         """Run ``job`` on the input in ``source``. The result has a failure if user code failed.

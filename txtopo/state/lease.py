@@ -14,6 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -84,6 +85,8 @@ class Lease:
         """How often the lease has been taken, this time included. 0 until then."""
         self._epoch_version = 0
         self._session = 0
+        self.taken_from: records.LeaseRecord | None = None
+        """Whose lease :meth:`take` has replaced, if it can be read."""
 
     def take(self) -> None:
         """Take the topology: raise the epoch, and make the lease in the same multi. Makes every
@@ -160,6 +163,9 @@ class Lease:
             holder = records.LeaseRecord.decode(paths.lease, lease.data)
             if not liveness.has_certainly_died(holder.process):
                 raise held_by(paths.topology_id, holder)
+        if lease is not None:
+            with contextlib.suppress(errors.UnreadableStateError):
+                self.taken_from = records.LeaseRecord.decode(paths.lease, lease.data)
         epoch = records.EpochRecord(epoch=last.epoch + 1, holder_id=self.holder_id)
         self._store.multi(
             [

@@ -181,6 +181,11 @@ class TopologyState:
         return self._lease.generation
 
     @property
+    def taken_from(self) -> records.LeaseRecord | None:
+        """Who held the topology when it was taken, if there was a lease."""
+        return self._lease.taken_from
+
+    @property
     def epoch(self) -> int:
         """How often this topology has been taken, this time included: 1, 2, 3 … (R1, R26)."""
         return self._lease.epoch
