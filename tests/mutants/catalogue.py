@@ -508,6 +508,27 @@ MUTATIONS = (
         ("tests/unit/test_kafka_sink.py", "-k", "written_by_another_number"),
     ),
     Mutation(
+        "a text gives a column more than it keeps",
+        "txtopo/connectors/sql/values.py",
+        "        (lost, lost),\n",
+        "",
+        ("tests/unit/test_sql_sink.py", "-k", "keeps_a_value_as_it_is"),
+    ),
+    Mutation(
+        "the exact name of an address in brackets is a pattern",
+        "txtopo/connectors/files/remote.py",
+        "        if exact not in paths and any(",
+        "        if False and any(",
+        ("tests/unit/test_committed_spout.py", "-k", "brackets"),
+    ),
+    Mutation(
+        "a directory above the current one names a column",
+        "txtopo/connectors/files/directories.py",
+        " if above else directory\n",
+        " if False else directory\n",
+        ("tests/unit/test_column_files.py", "-k", "nor_one_above"),
+    ),
+    Mutation(
         "positions of another source taken for those of Kafka",
         "txtopo/connectors/kafka/planning.py",
         '            if "topic" not in metadata:\n',

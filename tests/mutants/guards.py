@@ -1842,8 +1842,8 @@ GUARDS = (
             Mutation(
                 "a target that may have been told something need not be emptied",
                 "txtopo/exports/exporting.py",
-                "                if not held.state.sequence\n",
-                "                if False\n",
+                " for held in group if not held.state.sequence}",
+                " for held in group if False}",
                 (_EXPORTS, "-k", "to_be_emptied and memory"),
             ),
             Mutation(

@@ -388,10 +388,17 @@ def test_neither_the_current_directory_nor_one_above_names_a_column_of_relative_
         for patterns in (
             "*.json",
             "../*/in/a.json",
+            "../word=*/*.json",
             ["in/word=*/a.json", "a.json"],
             f"{directory}/*.json",
         )
-    ] == [[(None, None)], [(None, None)], [(None, None), (None, "ant")], [("b", "up")]]
+    ] == [
+        [(None, None)],
+        [(None, "up")],
+        [(None, "up")],
+        [(None, None), (None, "ant")],
+        [("b", "up")],
+    ]
     texts = FileTransactionalSpout("*.json", format="json", fields=("kind", "word"))
     assert everything(texts) == [(None, None)]
     pa.parquet.write_table(pa.table({"n": [1]}), "a.parquet")

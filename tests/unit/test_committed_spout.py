@@ -177,13 +177,21 @@ def test_brackets_in_an_address_are_read_as_in_a_path(
         "top/b*.csv",
         "top/bc.csv",
         "top/x[!].csv",
+        "top/sales[2026-07].csv",
+        "top/day[2026-07]/a.csv",
     )
-    store = memory.MemoryStorage()
     for name in names:
-        store.put(name.removeprefix("top/"), b"x")
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
-    monkeypatch.setattr(storage, "open_storage", lambda *arguments: store)
+
+    def open_storage(folder: str, *_: Any) -> memory.MemoryStorage:
+        store = memory.MemoryStorage()
+        for name in names:
+            if f"s3://in/{name}".startswith(f"{folder}/"):
+                store.put(f"s3://in/{name}".removeprefix(f"{folder}/"), b"x")
+        return store
+
+    monkeypatch.setattr(storage, "open_storage", open_storage)
 
     def answer(root: str, pattern: str) -> object:
         try:
@@ -199,6 +207,10 @@ def test_brackets_in_an_address_are_read_as_in_a_path(
         "run[[]12]/missing.csv",
         "run[1]/*.csv",
         "alone[12]/*.csv",
+        "sales[2026-07].csv",
+        "day[2026-07]/*.csv",
+        "[r-a]*",
+        "run1[!a]a.csv",
         "r*[]]/a.csv",
         "x[!]*",
         "**/a.csv",

@@ -73,6 +73,12 @@ def _is_hidden(path: str, pattern: str) -> bool:
 plain = remote.plain
 
 
+def beginning(pattern: str) -> str:
+    """The directory that an absolute ``pattern`` starts from: it has no wildcards."""
+    parents = map(str, pathlib.PurePath(pattern).parents)
+    return next(plain(parent) for parent in parents if glob.escape(plain(parent)) == parent)
+
+
 def _with_directory(pattern: str) -> str:
     """Escape the beginning of ``pattern`` if it is a directory's exact name and matches nothing.
     Raises :class:`~txtopo.errors.InputError` if this beginning matches other directories."""

@@ -50,8 +50,8 @@ class ListedFiles(spout.BasePartitionedTransactionalSpout):
         growing: bool = False,
     ) -> None:
         self.patterns, self.above = _absolute(paths_or_glob, client or {})
-        """``above`` is the current directory if all paths start from there, else empty: neither that
-        nor a directory above it names a column."""
+        """``above`` is the current directory, or one above that all paths lead through. Neither that
+        nor a directory above it names a column. Empty if a path is absolute."""
         self.partitions = at_least_one("partitions", partitions)
         self.growing = growing
         self._files: bytes | None = None
@@ -393,9 +393,10 @@ def _absolute(paths: Paths, client: Mapping[str, Any]) -> tuple[tuple[str, ...],
                 f"file spout: {path!r} is not a path\n  Give a path, a pattern like 'data/**/*.txt', or a list of these."
             )
     names = [os.fspath(path) for path in several]
-    is_whole = any(os.path.isabs(name) or remote.is_remote(name) for name in names)
     whole = tuple(_with_settings(file_groups.absolute(name), client) for name in names)
-    return whole, "" if is_whole else os.getcwd()
+    if any(os.path.isabs(name) or remote.is_remote(name) for name in names):
+        return whole, ""
+    return whole, os.path.commonpath([os.getcwd(), *map(file_groups.beginning, whole)])
 
 
 def _with_settings(path: str, client: Mapping[str, Any]) -> str:

@@ -6,18 +6,18 @@ command line: ``s3://bucket/in/a.csv?endpoint=http%3A%2F%2Flocalhost%3A9000``.
 
 from __future__ import annotations
 
+import fnmatch
 import functools
 import glob
 import io
+import itertools
 import re
 import urllib.parse
-from collections.abc import Iterable
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from txtopo import errors
 from txtopo.connectors.files import storage
 
-_MAGIC = re.compile(r"[*[]")
 _TOKEN = re.compile(r"\[!?+(?:\][^]]*|[^]]+)\]|.", re.DOTALL)
 _SHOWN = "(?![._])"
 _ANY = f"{_SHOWN}[^/]+"
@@ -63,17 +63,26 @@ def listed(pattern: str) -> list[str]:
     if glob.escape(plain(address)) == address:
         return [f"{plain(address)}{mark}{query}"]
     parts = address.split("/")
-    first = next(i for i, part in enumerate(parts) if _MAGIC.search(part))
-    folder, below = "/".join(parts[:first]), parts[first:]
+    first = next(i for i, part in enumerate(parts) if glob.escape(plain(part)) != part)
+    folder, below = plain("/".join(parts[:first])), parts[first:]
     store = storage.open_storage(folder, settings_in(pattern)[1])
     exact = plain("/".join(below))
+    # A directory's exact name is seldom a pattern: only then all paths are looked at together.
+    directories = [
+        f"{plain(beginning)}/" for beginning in itertools.accumulate(below[:-1], "{}/{}".format)
+    ]
     try:
-        entries: Iterable[storage.Entry] = store.walk()
-        if "[" in address:
-            entries = list(entries)
-            paths = [entry.path for entry in entries]
-            below = below if exact in paths else _with_directory(folder, below, paths)
         matches = _matcher(below)
+        entries = [
+            entry
+            for entry in store.walk()
+            if matches(entry.path) or entry.path.startswith((exact, *directories))
+        ]
+        paths = [entry.path for entry in entries]
+        if exact not in paths and any(path.startswith(tuple(directories)) for path in paths):
+            entries = list(store.walk())
+            paths = [entry.path for entry in entries]
+            matches = _matcher(_with_directory(folder, below, paths))
         names = sorted(
             entry.path
             for entry in entries
@@ -139,13 +148,7 @@ def _translated(token: re.Match[str]) -> str:
     text = token[0]
     if text == "*":
         return "[^/]*"
-    if len(text) > 1:
-        return (
-            f"[{'^' if text[1] == '!' else ''}{re.escape(text[1:-1].removeprefix('!'))}]".replace(
-                r"\-", "-"
-            )
-        )
-    return re.escape(text)
+    return f"(?!/){fnmatch.translate(text)[4:-3]}" if len(text) > 1 else re.escape(text)
 
 
 def without_settings(path: str) -> str:

@@ -54,6 +54,7 @@ _INTEGERS = re.compile(".*int|integer")
 _CUT = {"name": 63, '"char"': 1}
 """PostgreSQL's own texts, with the bytes that they keep."""
 _NUMERAL = r"(?ai)\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*"
+_IS_NUMERAL = re.compile(_NUMERAL).fullmatch
 _NO_NUMERAL = _NUMERAL.replace("(?ai)", "(?ais)(?!") + "$).*"
 _SPELT_ONCE = {
     "uuid": "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
@@ -178,7 +179,12 @@ def changes(kind: type, column: Column) -> Callable[[Any], object] | None:
         ),
         (
             kind is str and type in ("number", "double", "double precision"),
-            lambda one: re.fullmatch(_NUMERAL, one) and _is_rounded(one, type),
+            # A double keeps 15 digits.
+            lambda one: (
+                (len(one) > 15 or "e" in one or "E" in one)
+                and _IS_NUMERAL(one)
+                and _is_rounded(one, type)
+            ),
         ),
         (kind is str and type in _CUT, lambda one: len(one.encode()) > _CUT[type]),
         (lost, lost),
@@ -196,16 +202,16 @@ def _lost_in(column: Column) -> Callable[[str], object] | None:
     """Make a test whether ``column`` reads less from a text than it says: a number's digits, a
     fraction, a zone, a date or a time of day. None for columns with other types."""
     type, scale = column.type, 0 if _INTEGERS.fullmatch(column.type) else column.scale
-    if timed := re.fullmatch("(date|time)(time|stamp)?( with.*)?", type):
+    if timed := re.fullmatch("(date|time)(time|stamp)?( with(out)? time zone)?", type):
         fraction = 6 if column.fraction is None else column.fraction
-        lost = [rf":\d\d[.,]\d{{{fraction}}}\d*[1-9]"]
         if type == "date":
-            lost = [r"-\d\d?[Tt ]\s*(?!00:00(:00([.,]0*)?)?(?![\d:.,]))\d\d?:\d\d"]
-        elif timed[3] != " with time zone":
-            lost.append(r":[^-+A-Za-z]*+([-+]\d\d|[zZ]\b|UTC\b|GMT\b|[A-Za-z]+/)")
-        if type.startswith("time") and not timed[2]:
-            lost.append(r"^\s*\d+-\d+-\d+[Tt ]")
-        return re.compile("|".join(lost)).search
+            return re.compile(
+                r".*-\d\d?[Tt ]\s*(?!00:00(:00([.,]0*)?)?(?![\d:.,]))\d\d?:\d\d"
+            ).match
+        lost = rf"[^:]*+:([^.,]*+[.,]\d{{{fraction}}}\d*[1-9]"
+        if timed[3] != " with time zone":
+            lost += r"|[^-+A-Za-z]*+([-+]\d\d(?!\d*-)|(?i:z|utc|gmt)\b|[A-Za-z]+/)"
+        return re.compile(lost + ")" + r"|\s*\d+-\d+-\d+[Tt ]" * (timed[2] is None)).match
     if scale is None:
         return None
     doubtful = re.compile(rf"e|E|\.\d{{{scale}}}\d*[1-9]" if scale >= 0 else "")
@@ -228,18 +234,19 @@ def _is_cut(number: decimal.Decimal, scale: int) -> bool:
 
 
 def _is_rounded(numeral: str, type: str) -> bool:
-    """Whether SQLite's number column changes the number in a text."""
+    """Whether a column of doubles, or SQLite's number column, changes the number in a text."""
+    near = float(numeral)
+    if repr(near) == numeral:
+        return False
     try:
         number = decimal.Decimal(numeral)
-        if len(numeral) < 16 and not re.search("e|E", numeral):
-            return False  # a double keeps 15 digits
-        if repr(float(numeral)) == numeral or (
+        if (
             type == "number"
             and re.fullmatch("[+-]?[0-9]+", numeral.strip())
             and -(2**63) <= number < 2**63
         ):
             return False
-        return number != decimal.Decimal(repr(float(numeral)))
+        return number not in (decimal.Decimal(near), decimal.Decimal(repr(near)))
     except decimal.InvalidOperation:  # an exponent of more digits than decimals have
         return True
 
@@ -291,4 +298,6 @@ def objection(value: Any, column: Column, dialect: str) -> str:
         cure = "Leave out what the column lacks: a zone, a date, a time of day, or digits of a second. Or change the column."
         return f"says more than a column of type {type_} keeps\n  {cure}"
     cure = "Make it float(…)" if _DOUBLE.match(type_) and kind is not float else "Round it"
+    if kind is str and re.fullmatch(f"{_TEXT}|name|binary", type_):
+        cure = "Make it as long as the column"
     return f"would be rounded or cut by a column of type {type_}\n  {cure} in a bolt, or change the column."
