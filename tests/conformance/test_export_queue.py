@@ -536,9 +536,13 @@ def test_entries_that_a_restored_state_tells_once_more_wait_once_more(
     make: Callable[..., Topology],
 ) -> None:
     topology, target = make(buckets=1), Hesitant()
+    assert topology.queue.rows_left("words") == ""
     topology.commit(*"abcde")
     topology.clock += leases.BEAT_S
     exporter = topology.exporter(target)
+    with topology.store.direct() as rows:
+        exporter._leases.tend(rows, topology.visible())
+    assert "the target of export queue 'words'" in topology.queue.rows_left("words")
     exporter.step()
     exporter.close()
     assert upkeep.status(topology.queue).entries == 3
@@ -547,39 +551,6 @@ def test_entries_that_a_restored_state_tells_once_more_wait_once_more(
     assert upkeep.status(topology.queue).entries == 5
     topology.settle(topology.exporter(target))
     assert upkeep.status(topology.queue).entries == 0
-
-
-@pytest.mark.parametrize("told_by", ["exporter", "replay", "replay of a new queue"])
-def test_a_target_is_to_be_emptied_once_something_may_have_been_told(
-    make: Callable[..., Topology], told_by: str
-) -> None:
-    topology, target = make(buckets=2), Target()
-    exporter = topology.exporter(target, max_attempts=2)
-    if told_by != "replay of a new queue":
-        topology.write(["a"])
-        exporter.step()  # takes the buckets
-        assert exporter._leases.held
-    assert topology.queue.rows_left("words") == ""
-    topology.commit("a")
-
-    def refuse(told: list[SequencedExport]) -> None:
-        raise ValueError("refused, or told before it")
-
-    if told_by == "exporter":
-        target.meanwhile = refuse
-        for stops in (False, True):
-            topology.clock += exporting.BACK_OFF_MAX_S
-            exporter.step()
-            states = [held.state for held in exporter._leases.held.values()]
-            assert any(state.waits_for_a_person for state in states) is stops
-        target.meanwhile = lambda told: None
-        upkeep.retry(topology.queue, [])
-    else:
-        upkeep.replay(topology.queue, target, topology.visible())
-    assert "the target of export queue 'words'" in topology.queue.rows_left("words")
-    topology.settle(exporter)
-    assert target.values == {"a": 1}
-    assert topology.rows("e") == []
 
 
 def test_a_full_queue_fails_the_attempt_and_a_reader_sees_no_entry(

@@ -1840,13 +1840,6 @@ GUARDS = (
                 (_EXPORTS, "-k", "deepest and memory"),
             ),
             Mutation(
-                "a target that may have been told something need not be emptied",
-                "txtopo/exports/exporting.py",
-                " for held in group if not held.state.sequence}",
-                " for held in group if False}",
-                (_EXPORTS, "-k", "to_be_emptied and memory"),
-            ),
-            Mutation(
                 "an outage counts as an attempt at the entry",
                 "txtopo/exports/exporting.py",
                 "attempts = self._clock() + pause, reading.failures[is_away]\n",

@@ -370,20 +370,9 @@ class Exporting:
     def _tell(self, group: Sequence[leases.Held], visible: VisibleTxid) -> int:
         """Hand the group's next entries to the exporter, and move on over those that it took.
         Returns how many."""
-        assert self._rows is not None
         batch = [line for held in group for line in self._batch(held, len(group))][: self._most]
         began, told = self._clock(), 0
         if batch:
-            # From now on the target may know an entry, also if this process dies in the call.
-            new = {
-                held.number: dataclasses.replace(held.state, sequence=layout.BEGUN)
-                for held in group
-                if not held.state.sequence
-            }
-            if new and not self._leases.change(self._rows, visible, new):
-                return 0
-            for number in new:
-                self._readings[number].position = layout.BEGUN
             try:
                 handed = [line.entry for line in batch]
                 if len(batch) == 1:  # it is kept, if the call fails

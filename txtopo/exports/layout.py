@@ -32,10 +32,6 @@ CHUNK_ENTRIES = 1000
 ROWS_MAX = 100_000
 """How many tasks and skipped entries are read."""
 
-BEGUN = 1
-"""In place of a sequence, in a bucket from which an entry may have been told, and none certainly:
-lower than each entry's."""
-
 AFTER = "\x7f"
 """Sorts behind ``~``."""
 
@@ -111,7 +107,7 @@ class Bucket:
     """Changes while the holder lives."""
     generation: str = ""
     sequence: int = 0
-    """The last entry that was told or skipped, :data:`BEGUN`, or 0: the target knows no entry."""
+    """The last entry that was told or skipped."""
     done: dict[str, int] = dataclasses.field(default_factory=dict)
     """By task: how many entries were told or skipped."""
     stopped: dict[str, Any] | None = None

@@ -200,7 +200,7 @@ def _enter(queue: ExportQueue, visible: VisibleTxid) -> None:
         for bucket in range(queue.buckets):
             name = names.bucket(bucket)
             state = layout.Bucket.of(texts[name]) if name in texts else layout.Bucket()
-            if state.generation == generation and state.sequence:
+            if state.generation == generation:
                 continue
             removed, done = set[str](), collections.Counter(state.done)
             for sequence, old, _ in _lines(rows, names, bucket):
@@ -211,9 +211,7 @@ def _enter(queue: ExportQueue, visible: VisibleTxid) -> None:
                     done[task] += not is_told
                 else:
                     done[task] -= is_told  # told once more
-            new = layout.Bucket(
-                state.epoch + 1, generation=generation, sequence=layout.BEGUN, done=dict(done)
-            )
+            new = layout.Bucket(state.epoch + 1, generation=generation, done=dict(done))
             if not rows.exchange(
                 {name: texts.get(name)}, [leases.row(name, new.text(), visible, names)], removed
             ):
