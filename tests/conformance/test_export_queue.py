@@ -892,31 +892,31 @@ def test_a_late_exporter_is_the_exports_error_and_not_the_runs(
     topology.commit("a")
     running = Export(topology.exporter(target), cast("Any", Looks(topology)), "words")
     running.ended(None)
-    export.finish_all([running], at_once=False)
+    export.finish_all([running], lambda: False)
     assert isinstance(running.error, TimeoutError)
-    assert "exporter of queue 'words' did not return" in caplog.text
+    assert "exporter of queue 'words' does not return" in caplog.text
     is_done.set()
     running.stop(PATIENCE_S)
 
 
-@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize(("killed_at", "ended_at"), [(1000, 60), (0, 10), (44, 54)])
 def test_late_exporters_have_one_end(
-    make: Callable[..., Topology], monkeypatch: pytest.MonkeyPatch, at_once: bool
+    make: Callable[..., Topology], monkeypatch: pytest.MonkeyPatch, killed_at: int, ended_at: int
 ) -> None:
-    topology, waits = make(buckets=1), list[float]()
+    topology, clock = make(buckets=1), [0]
 
     class Stuck(Export):
-        def _join(self, timeout_s: float) -> None:
-            waits.append(timeout_s)
-            assert [each._stop.is_set() for each in late] == [at_once] * 2
-            raise TimeoutError("it does not return")
+        def wait(self, timeout_s: float) -> bool:
+            clock[0] += 1
+            return False
 
     late = [
         Stuck(topology.exporter(Target()), cast("Any", Looks(topology)), "words") for _ in range(2)
     ]
-    monkeypatch.setattr(export, "time", types.SimpleNamespace(monotonic=lambda: sum(waits)))
-    export.finish_all(late, at_once)
-    assert waits == [10.0 if at_once else 60.0, 0.0], "a killed run has 30 s"
+    monkeypatch.setattr(export, "time", types.SimpleNamespace(monotonic=lambda: clock[0]))
+    export.finish_all(late, lambda: clock[0] >= killed_at)
+    assert clock == [ended_at], "a killed run has 30 s"
+    assert [each._stop.is_set() for each in late] == [killed_at < ended_at] * 2
     assert all(isinstance(each.error, TimeoutError) for each in late)
     for each in late:
         each.request_stop()
@@ -981,7 +981,7 @@ def test_an_exporter_serves_one_thread_and_leaves_no_connection(
         with pytest.raises(errors.UsageError, match=r"run\.export an exporter of its own"):
             begun()
         running.ended(None)
-        export.finish_all([running], at_once=False)
+        export.finish_all([running], lambda: False)
         assert not looks.is_open
         looks.is_open = True
         running.wait_until_empty(PATIENCE_S)

@@ -360,11 +360,14 @@ def test_an_answer_must_be_whole_when_its_time_is_over(
     monkeypatch.setattr(http, "time", types.SimpleNamespace(monotonic=lambda: next(reads)))
     with contextlib.closing(HttpExporter(f"{service.url}/{{key}}", timeout_s=25)) as exporter:
         export(exporter, ("dog", 1))
-        service.answers.append((200, {}, "." * 60_000))  # it comes in parts, each in time
+        service.answers += [(200, {}, "." * 60_000), (503, {}, "." * 60_000)]
+        export(
+            exporter, ("cat", 0)
+        )  # the answer comes in parts, each in time, and its status tells
         with pytest.raises(FailedException, match=r"does not answer: TimeoutError\('.* 25 s'\)"):
             export(exporter, ("cat", 1))
         export(exporter, ("dog", 2), first=2)
-        assert len(service.connections) == 2
+        assert len(service.connections) == 3
         assert exporter._link.sock.gettimeout() == 25, "to send the next request"
     assert service.read() == {"dog": 2}
 

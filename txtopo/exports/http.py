@@ -116,7 +116,7 @@ class HttpExporter(linked.LinkedExporter):
         if "{key}" in path:
             path = path.replace("{key}", _text(entry.key))
         status, later, answer = self._answer(method, path, body, headers)
-        if 200 <= status < 300 or status in (409, 412) or (method, status) == ("DELETE", 404):
+        if _is_told(method, status):
             return
         shown = redaction.redacted(answer.replace(token or "\0", redaction.HIDDEN))[:_SHOWN]
         fact = f"{self.address} answered {status} to {method} for key {entry.key!r}{later}: {shown}"
@@ -136,7 +136,13 @@ class HttpExporter(linked.LinkedExporter):
             link.response_class = functools.partial(_Answer, timeout_s=self._timeout_s)
             link.request(method, path, body, headers)
             response = link.getresponse()
-            text = response.read(_ANSWER_BYTES).decode(errors="replace")
+            try:
+                text = response.read(_ANSWER_BYTES).decode(errors="replace")
+            except OSError:
+                if not _is_told(method, response.status):
+                    raise
+                text = ""
+                self.close()
         except (OSError, http.client.HTTPException) as error:
             self.close()
             if isinstance(error, ssl.SSLCertVerificationError):
@@ -204,6 +210,10 @@ class _Parts(io.RawIOBase):
     def close(self) -> None:
         self._raw.close()
         super().close()
+
+
+def _is_told(method: str, status: int) -> bool:
+    return 200 <= status < 300 or status in (409, 412) or (method, status) == ("DELETE", 404)
 
 
 def _has_more(connected: Any) -> bool:

@@ -11,14 +11,13 @@ Invariants:
 from __future__ import annotations
 
 import collections
-import contextlib
 import copy
 import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
 
-from txtopo import errors, plain_json
+from txtopo import errors
 from txtopo.exports import entries, layout, linked
 from txtopo.stores import base, keys, reserved
 from txtopo.stores.transaction import StoreTransaction
@@ -222,12 +221,17 @@ class _Additions:
 
 
 def _is_deep(text: str, entry: Any) -> bool:
-    if text.count("[") + text.count("{") > NESTING_MAX:  # few have so many
-        with contextlib.suppress(plain_json.NotJsonError):
-            plain_json.require(entry, NESTING_MAX + 1)
+    if text.count("[") + text.count("{") <= NESTING_MAX:
+        return False
+    level = [entry]
+    for _ in range(NESTING_MAX + 1):
+        within = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [
+            part for parts in within for part in parts if isinstance(part, list | tuple | dict)
+        ]
+        if not level:
             return False
-        return True
-    return False
+    return True
 
 
 @functools.lru_cache(maxsize=1 << 14, typed=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from txtopo import errors
 from txtopo.engine import observer
@@ -62,7 +62,7 @@ class Export(observer.Observer):
     def __init__(self, exporting: Exporting, visibility: SharedVisibility, queue_id: str) -> None:
         if id(exporting.exporter) in _at_work:
             raise errors.UsageError(
-                f"{exporting.exporter!r} exports another queue, or this queue in another thread\n  Give each run.export an exporter of its own."
+                f"{exporting.exporter!r} exports another queue, or for another run\n  Give each run.export an exporter of its own."
             )
         _at_work.add(id(exporting.exporter))
         self._exporting, self._visibility, self._queue_id = exporting, visibility, queue_id
@@ -116,27 +116,25 @@ class Export(observer.Observer):
         """End the export, after the call of ``export`` that is under way. Another exporter may go
         on."""
         self.request_stop()
-        self._join(timeout_s)
+        if not self.wait(timeout_s):
+            raise TimeoutError(
+                f"the exporter of queue {self._queue_id!r} did not return within {timeout_s:g} s"
+            )
 
     def request_stop(self) -> None:
         """See :meth:`stop`. Returns at once."""
         self._stop.set()
         self._wake.set()
 
-    def finish(self, timeout_s: float) -> None:
-        """Wait for the end, because the run has ended."""
-        try:
-            self._join(timeout_s)
-        except TimeoutError as error:
-            self._error = error
-            observer.LOGGER.error("%s. Its entries are told again.", error)
-
-    def _join(self, timeout_s: float) -> None:
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the end; whether it came."""
         self._thread.join(timeout_s)
-        if self._thread.is_alive():
-            raise TimeoutError(
-                f"the exporter of queue {self._queue_id!r} did not return within {timeout_s:g} s"
-            )
+        return not self._thread.is_alive()
+
+    def give_up(self) -> None:
+        """Wait no longer, because the run has ended long ago."""
+        self._error = TimeoutError(f"the exporter of queue {self._queue_id!r} does not return")
+        observer.LOGGER.error("%s. Its entries are told again.", self._error)
 
     def _run(self) -> None:
         try:
@@ -149,12 +147,15 @@ class Export(observer.Observer):
             self._visibility.close()
 
 
-def finish_all(exports: Sequence[Export], at_once: bool) -> None:
+def finish_all(exports: Sequence[Export], is_killed: Callable[[], bool]) -> None:
     """Wait for the end of all ``exports`` of a run that has ended, for twice :data:`END_S` together.
-    ``at_once``: leave the entries that wait, because the run was killed."""
-    deadline = time.monotonic() + (KILLED_S if at_once else 2 * END_S)
-    for export in exports:
-        if at_once:
-            export.request_stop()
-    for export in exports:
-        export.finish(max(deadline - time.monotonic(), 0.0))
+    Once the run ``is_killed``, also meanwhile, entries that wait are left."""
+    left, deadline, at_once = list(exports), time.monotonic() + 2 * END_S, False
+    while left and time.monotonic() < deadline:
+        if is_killed() and not at_once:
+            at_once, deadline = True, min(deadline, time.monotonic() + KILLED_S)
+            for export in exports:
+                export.request_stop()
+        left = [export for export in left if not export.wait(EMPTY_POLL_S)]
+    for export in left:
+        export.give_up()

@@ -217,7 +217,8 @@ class TopologyRun:
         except BaseException as error:
             state.close(self._end(error))
             if jobs is not None:
-                jobs.close()
+                with contextlib.suppress(errors.SparkLostError):
+                    jobs.close()
             raise
         self._state, self._jobs, self._machine = state, jobs, machine
         self._board.update(
@@ -266,7 +267,7 @@ class TopologyRun:
                 try:
                     self._close()  # the next run need not wait for exports
                 finally:
-                    finish_all(self._exports, at_once=self._killed)
+                    finish_all(self._exports, lambda: self._killed)
             except Exception as error:
                 self._error = self._error or error
             if self._shown is not None:

@@ -210,8 +210,7 @@ def write_or_blame(
     refused for another reason, they lack later rows, and the search ends.
 
     :param otherwise: what a database's error means if it is no row's. None if it surely is a row's.
-        If not, a row is only blamed that is refused alone, while a write without rows passes. To
-        contradict a ``SetupError``, another row must pass as well.
+        If not, a row is only blamed that is refused alone, while the first or the last row passes.
     :raises errors.RowRefusedError: with the row's number, if it is found.
     """
     began = time.monotonic()
@@ -229,14 +228,14 @@ def write_or_blame(
         try:
             write(dataclasses.replace(work, rows=itertools.islice(work.rows, first, end)))
         except errors.RowRefusedError as error:
-            if doubt is None and _reason(error) != _reason(refused):
-                raise refused from error
+            if _reason(error) != _reason(refused):
+                raise doubt or refused from error
             return error
         return None
 
     taken, count = 0, (total := sum(1 for _ in work.rows))
     ends = (now := time.monotonic()) + max(2.0, now - began)
-    if doubt is not None and refusal(0, 0):
+    if doubt is not None and (total == 1 or (refusal(0, 1) and refusal(total - 1, total))):
         raise doubt from refused.__cause__
     while count - taken > 1:
         if time.monotonic() > ends:
@@ -250,9 +249,7 @@ def write_or_blame(
             taken = some
     if doubt is not None:
         alone = refusal(taken, count)
-        others = itertools.takewhile(lambda _: time.monotonic() <= ends, range(1, total))
-        needs_others = isinstance(doubt, errors.SetupError) and not taken
-        if alone is None or (needs_others and all(refusal(each, each + 1) for each in others)):
+        if alone is None:
             raise doubt from refused.__cause__
         refused = alone
     raise work.refusal(count, None, refused.why) from refused
