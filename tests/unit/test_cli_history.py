@@ -149,11 +149,12 @@ def test_commits_without_a_record_are_a_line_and_the_journal_is_shown_without_zo
     )
 
 
-def test_a_run_before_the_listed_transactions_is_not_told(
-    data_dir: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("listed", ["--from=5", "--from=1 --last=2"])
+def test_a_run_beside_the_listed_transactions_is_not_told(
+    data_dir: Path, capsys: pytest.CaptureFixture[str], listed: str
 ) -> None:
-    listed = ("--from", "5", "--data-dir", str(data_dir))
-    assert "taken over" not in said(capsys, "history", "words", *listed)
+    arguments = (*listed.split(), "--data-dir", str(data_dir))
+    assert "taken over" not in said(capsys, "history", "words", *arguments)
 
 
 def test_why_tells_a_transactions_story(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

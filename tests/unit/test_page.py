@@ -243,6 +243,8 @@ def test_the_page_listens_at_all_addresses_of_a_name(
                 connection.connect(address)
                 connection.sendall(b"GET /nothing HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
                 assert connection.recv(13) == b"HTTP/1.1 401 "
+    named("127.0.0.1", "169.254.0.9")
+    access.listen("localhost:0", is_open_allowed=False).close()
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,8 @@ def history_lines(
     rows = [
         (run["current"], _taken_line(run["current"], run["taken_from"]))
         for run in view.runs
-        if run["taken_from"] and run["current"] >= min(shown, default=1)
+        if run["taken_from"]
+        and min(shown, default=1) <= run["current"] <= max(shown, default=0) + 1
     ]
     rows += [(each.txid, _history_line(each, view.current)) for each in transactions]
     rows += [

@@ -86,8 +86,9 @@ def listen(address: str, is_open_allowed: bool) -> Listening:
     try:
         resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         places = [*dict.fromkeys((family, place[0]) for family, *_, place in resolved)]
-        loopback = [ipaddress.ip_address(place).is_loopback for _, place in places]
-        if not all(loopback) and not is_open_allowed:
+        # A link's own address needs the link's name, and a browser does not take it for a host.
+        places = [each for each in places if not _address(each).is_link_local] or places
+        if not all(_address(each).is_loopback for each in places) and not is_open_allowed:
             raise errors.UsageError(
                 f"other machines reach the page at {host}\n"
                 "  Name a file with a token: --page-token-file FILE. The page is not encrypted. Without the file, use an SSH tunnel."
@@ -109,6 +110,10 @@ def listen(address: str, is_open_allowed: bool) -> Listening:
             f"the page cannot listen on port {port} of {host}: {reason}\n  Give another --page [HOST:]PORT, or 0 for any free port."
         ) from error
     return Listening(host, sockets)
+
+
+def _address(place: tuple[int, int | str]) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    return ipaddress.ip_address(place[1])
 
 
 def token_in(file: Path) -> str:
