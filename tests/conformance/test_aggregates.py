@@ -74,7 +74,7 @@ def test_over_an_opaque_spout_every_tuple_counts_once_under_any_failure(
     assert report.schedules == 25
 
 
-@pytest.mark.in_gate("opaque")
+@pytest.mark.thorough
 @pytest.mark.rule(17, 28, 29)
 @pytest.mark.parametrize("opaque", [False, True], ids=["transactional", "opaque"])
 def test_counting_the_emissions_of_an_aggregate_is_right_under_any_failure(

@@ -69,6 +69,7 @@ def test_rows_are_there_once_although_every_batch_is_written_twice(
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(7)
 def test_a_row_the_table_does_not_take_ends_the_run_at_once_and_is_written_when_the_table_was_mended(
     cluster: LocalCluster, tmp_path: Path

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import shutil
 import subprocess
 import sys
+import urllib.request
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -78,15 +80,15 @@ class HdfsServer(owned.Server):
         spec = find_spec("pyspark")
         assert spec is not None
         assert spec.origin is not None
-        self._spark = Path(spec.origin).parent / "jars"
-        if self._run("ls", str(self._jars), str(self._spark)).wait() != 0:
+        spark = Path(spec.origin).parent / "jars"
+        ours = ("hadoop-", "slf4j", "log4j", "commons-logging", "snappy", "jul-to")
+        self._classes = [jar for jar in sorted(spark.iterdir()) if jar.name.startswith(ours)]
+        if self._run("ls", str(self._jars), str(spark)).wait() != 0:
             self._jars = shutil.copytree(self._jars, self._directory / "jars")
-            ours = ("hadoop-", "slf4j", "log4j", "commons-logging", "snappy", "jul-to")
             (self._directory / "spark").mkdir()
-            for jar in self._spark.iterdir():
-                if jar.name.startswith(ours):
-                    shutil.copy(jar, self._directory / "spark")
-            self._spark = self._directory / "spark"
+            self._classes = [
+                Path(shutil.copy(jar, self._directory / "spark")) for jar in self._classes
+            ]
 
     def _launched(self, port: int) -> subprocess.Popen[bytes]:
         if not self.port:
@@ -128,7 +130,7 @@ class HdfsServer(owned.Server):
         return name_node
 
     def _java(self, *main: str) -> subprocess.Popen[bytes]:
-        places = [self._directory / "conf", f"{self._jars}/*", f"{self._spark}/*"]
+        places = [self._directory / "conf", f"{self._jars}/*", *self._classes]
         return self._run(
             jars.java(),
             "-Xmx256m",
@@ -142,7 +144,17 @@ class HdfsServer(owned.Server):
         )
 
     def _is_ready(self, port: int) -> bool:
-        """Whether a file could be written: the port is open long before."""
+        """Whether a file could be written: the port is open long before. The client waits longer
+        than need be for a server that is not ready."""
+        state = (
+            f"http://127.0.0.1:{self._http}/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
+        )
+        try:
+            with urllib.request.urlopen(state, timeout=PATIENCE_S) as answer:
+                if not any(bean["NumLiveDataNodes"] for bean in json.load(answer)["beans"]):
+                    return False
+        except OSError:
+            return False
         script = (
             "import hdfs_native as h;"
             f"c = h.Client('hdfs://127.0.0.1:{port}');"

@@ -88,6 +88,7 @@ def test_native_code_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert package.native == ("packagesfast/core.so",)
 
 
+@pytest.mark.thorough
 def test_zips_of_equal_content_are_equal_byte_by_byte_in_any_process(tmp_path: Path) -> None:
     # Other loaded modules decide which names two pieces of code share in memory.
     program = "import sys; from pathlib import Path; from txtopo.spark import packages{}; print(packages.of_txtopo(Path(sys.argv[1])).path)"

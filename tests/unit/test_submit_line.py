@@ -53,6 +53,7 @@ def values(line: list[str], option: str) -> list[str]:
     return [line[index + 1] for index, argument in enumerate(line) if argument == option]
 
 
+@pytest.mark.thorough
 @pytest.mark.rule(33)
 def test_the_line_has_master_code_and_every_needed_setting(
     place: Path, capsys: pytest.CaptureFixture[str]

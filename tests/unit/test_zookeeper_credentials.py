@@ -162,6 +162,7 @@ def test_a_password_after_set_ends_the_command_with_the_cure_and_is_not_repeated
     assert SECRET not in said
 
 
+@pytest.mark.in_gate("*-", "*-[@/]")
 @pytest.mark.parametrize("separator", ["", *"/@%:,?# "])
 @pytest.mark.parametrize(
     "address",
