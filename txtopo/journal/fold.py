@@ -47,7 +47,7 @@ class View:
     begins_at: int | None = None
     """The first txid from which the whole journal has the records of commits."""
     runs: list[Record] = field(default_factory=list)
-    """The beginnings of runs. ``taken_from`` is the record of who held the topology before, if the
+    """The beginnings of runs. ``taken_from`` is the record of the lease before, if the
     topology was taken over. ``ended`` is the record of the run's end, if the run has ended in
     order, and ``dropped`` counts records that the disk was too slow for."""
     transactions: dict[int, Transaction] = field(default_factory=dict)

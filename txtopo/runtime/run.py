@@ -102,7 +102,7 @@ class TopologyRun:
         self._not_taken = threading.Event()
         """Set when the run is stopped before it has an engine: the wait for ZooKeeper then ends."""
         self._waited_for: LeaseRecord | None = None
-        """Who held the topology while this run waited for it."""
+        """The lease that this run waited for."""
         self._engine: Engine | None = None
         self._began: RunStatus | None = None
         self._board = StatusBoard(RunStatus(graph.id, name, state="standby"))

@@ -182,7 +182,7 @@ class TopologyState:
 
     @property
     def taken_from(self) -> records.LeaseRecord | None:
-        """Who held the topology when it was taken, if there was a lease."""
+        """The lease that was replaced, if there was one."""
         return self._lease.taken_from
 
     @property
