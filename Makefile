@@ -157,7 +157,7 @@ docs-refresh: $(INSTALLED) ## Write the parts of the documentation that are made
 screenshots: java $(INSTALLED) $(SERVERS) ## Take the pictures of the page, of a real run, for the documentation
 	$(BIN)/python -m tests.processes.watched
 
-bench: java $(INSTALLED_BENCH) $(SERVERS) ## Measure everything beside its peers, about 38 minutes on a quiet machine; writes docs/benchmarks.md
+bench: java $(INSTALLED_BENCH) $(SERVERS) ## Measure everything beside its peers, about 47 minutes on a quiet machine; writes docs/benchmarks.md
 	$(BIN)/python -m bench.peers
 	$(BIN)/python -m bench
 
