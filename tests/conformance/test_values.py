@@ -1,5 +1,5 @@
 """The same answer to a value in every database and every file: the table of ``docs/sinks.md``, line
-by line, for tuples and for rows of Structured Streaming."""
+by line, for tuples, columns and rows of Structured Streaming."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from txtopo.connectors.delta import DeltaSink
 from txtopo.connectors.files import FileSink, read_committed
 from txtopo.connectors.kafka.messages import Convert, RefusedError, Shape
 from txtopo.connectors.sql import SqlSink
+from txtopo.dataplane.columns import values as columns
 from txtopo.errors import RowRefusedError, SetupError, UsageError
 from txtopo.stores import RedisStore, SqliteStore, SqlStore, Store
 from txtopo.testing import MemoryStore
@@ -145,16 +146,38 @@ def made(answer: str, value: Any) -> Any:
 
 
 def ways(sales: Shop, process: WorkerProcess) -> Iterator[Callable[[tuple[int, Any]], object]]:
-    """A tuple, a micro-batch, a partition of one; each time of another topology or query."""
+    """A tuple, a row of columns, a micro-batch, a partition of one; each time of another topology or
+    query."""
 
     def sink(**options: Any) -> Any:
         return sales.sink(table="kept", columns=["id", "cents"], **options)
 
-    yield lambda row: sink().ledger.apply(
-        process.task(next(NAMES)), TransactionAttempt(1, 0), (), [(row[0] + 1000, None), row]
-    )
+    def apply(row: tuple[int, Any]) -> None:
+        sink().ledger.apply(
+            process.task(next(NAMES)), TransactionAttempt(1, 0), (), [(row[0] + 1000, None), row]
+        )
+
+    yield apply
+    yield lambda row: apply((row[0], of_a_column(row[1])))
     yield lambda row: sink(key=["id"]).foreach_batch(next(NAMES))(Frame([row]), 0)
     yield lambda row: part(sink().foreach_writer(next(NAMES), partitions=1), 0, 0, [row])
+
+
+def column_of(value: Any) -> pa.Array | None:
+    """A column of one value, if a column can hold it."""
+    if any(value is circle for circle in CIRCLES.values()):  # it would end the process
+        return None
+    try:
+        return pa.array([value])
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return None
+
+
+def of_a_column(value: Any) -> Any:
+    """The value as a bolt gets it from a column, if a column holds such values."""
+    column = column_of(value)
+    (came,) = [value] if column is None else columns.values(column, "cents")
+    return came if type(came) is type(value) else value
 
 
 def test_every_line_of_the_table_is_tried() -> None:
@@ -282,7 +305,7 @@ def shown(value: Any) -> str:
     return repr(value.isoformat(" ") if is_time else value)
 
 
-def through_a_file(kind: str, root: Path, value: Any) -> Any:
+def through_a_file(kind: str, root: Path, value: Any, way: str = "tuple") -> Any:
     """What a sink for files of ``kind`` gives back of a value, a text if the sink refuses it."""
     options: dict[str, Any] = {}
     if value is None and kind in ("Parquet", "Delta"):
@@ -293,7 +316,20 @@ def through_a_file(kind: str, root: Path, value: Any) -> Any:
         else FileSink(root, format=cast(Any, kind.lower()), **options)
     )
     try:
-        Writing(sink).write(1, 0, [("ann", value)])
+        match way:
+            case "tuple":
+                Writing(sink).write(1, 0, [("ann", value)])
+            case "micro-batch":
+                sink.foreach_batch("query")(
+                    Frame([("ann", value)], columns=("account", "cents")), 0
+                )
+            case _:
+                writing = Writing(sink)
+                writing.begin(1, 0)
+                sink.execute_batch(
+                    pa.RecordBatch.from_pydict({"account": ["ann"], "cents": [value]})
+                )
+                sink.finish_batch()
     except (RowRefusedError, SetupError):
         assert list(read_committed(root)) == []
         return "refused"
@@ -306,14 +342,16 @@ def through_a_file(kind: str, root: Path, value: Any) -> Any:
     return came
 
 
+@pytest.mark.in_gate("tuple-*")
 @pytest.mark.parametrize("kind", ["JSON", "CSV", "Parquet", "Delta"])
-def test_a_file_answers_as_the_table_says(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["tuple", "micro-batch"])
+def test_a_file_answers_as_the_table_says(way: str, kind: str, tmp_path: Path) -> None:
     wrong: list[tuple[Any, ...]] = []
     numbers = itertools.count()
     for label, (_, values) in VALUES.items():
         answer = ANSWERS[label, kind]
         for value in values:
-            came = through_a_file(kind, tmp_path / str(next(numbers)), value)
+            came = through_a_file(kind, tmp_path / str(next(numbers)), value, way)
             is_kept = SOME.get(answer, lambda value, answer=answer: answer != "refused")(value)
             if answer == "as text" and kind == "CSV":
                 expected: Any = text_of(value)
@@ -323,6 +361,24 @@ def test_a_file_answers_as_the_table_says(kind: str, tmp_path: Path) -> None:
                 expected = made(answer, value)
             if shown(came) != shown(expected if is_kept else "refused"):
                 wrong.append((label, value, answer, came))
+    assert wrong == []
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", ["Parquet", "Delta"])
+def test_a_file_of_columns_keeps_a_value_or_refuses_it(kind: str, tmp_path: Path) -> None:
+    wrong: list[tuple[Any, ...]] = []
+    numbers = itertools.count()
+    for label, (_, values) in VALUES.items():
+        for value in values:
+            if (column := column_of(value)) is None:
+                continue
+            (held,) = column.to_pylist()
+            came = through_a_file(kind, tmp_path / str(next(numbers)), value, "columns")
+            answer = ANSWERS[label, kind]
+            if shown(came) != shown(held) and (answer == "kept" or came != "refused"):
+                wrong.append((label, value, answer, came))
+    assert next(numbers) > 40
     assert wrong == []
 
 
