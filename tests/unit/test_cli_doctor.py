@@ -21,7 +21,7 @@ from tests.servers import ports
 from txtopo.command import cli, doctor
 from txtopo.errors import SetupError
 from txtopo.spark import session
-from txtopo.state import directory, java
+from txtopo.state import credentials, directory, java
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -177,14 +177,14 @@ def test_a_trial_that_fails_is_told_with_its_reason_and_its_cure(
     """As of a user without a name: nothing else is missing."""
     says = "print('a warning of Java\\n\\0no name\\n  Give it one.', flush=True)"
     monkeypatch.setattr(doctor, "_TRIAL", f"import sys\n{says}\nsys.exit('at x.java\\nEnded.')")
-    assert doctor.trial() == doctor.Check("Spark", "missing", "no name", "Give it one.")
+    assert doctor.trial(Path()) == doctor.Check("Spark", "missing", "no name", "Give it one.")
     assert cli.main(["doctor"]) == SetupError.exit_code
     assert capsys.readouterr().out.endswith("a run cannot start here: Spark missing\n")
     monkeypatch.setenv("SPARK_HOME", "/opt/spark")
-    assert str(doctor.trial().cure).startswith("Give it one.\nSPARK_HOME is /opt/spark. ")
+    assert str(doctor.trial(Path()).cure).startswith("Give it one.\nSPARK_HOME is /opt/spark. ")
     dies = "import os, sys\nsys.stderr.write('so many\\n' * 20 + 'the reason')\nsys.stderr.flush()\nos.kill(os.getpid(), 9)"
     monkeypatch.setattr(doctor, "_TRIAL", dies)
-    died = doctor.trial()
+    died = doctor.trial(Path())
     assert (died.fact, "the reason" in str(died.cure)) == (
         "its trial ended with exit code -9",
         True,
@@ -194,7 +194,7 @@ def test_a_trial_that_fails_is_told_with_its_reason_and_its_cure(
 def test_a_trial_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_TRIAL", "import signal; signal.pause()")
     monkeypatch.setattr(doctor, "TRIAL_S", 0.01)
-    assert doctor.trial().fact == "no job has run within 0.01 s"
+    assert doctor.trial(Path()).fact == "no job has run within 0.01 s"
 
 
 def test_nothing_is_tried_where_something_is_missing(
@@ -230,13 +230,38 @@ def test_a_data_directory_that_every_user_may_write_is_told(place: Path) -> None
     assert (result.cure or "").startswith("Type `chmod o-w ")
 
 
+def test_the_data_directory_of_the_settings_is_tried(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TXTOPO_DATA_DIR", str(place / "state"))
+    (place / "state").mkdir()
+    monkeypatch.setattr(doctor, "_TRIAL", "import sys; print('\\0' + sys.argv[1]); sys.exit(1)")
+    assert cli.main(["doctor"]) == SetupError.exit_code
+    said = capsys.readouterr().out
+    assert f"{place}/state, " in said
+    assert f"{place}/state/txtopo-doctor-" in said
+    assert list((place / "state").iterdir()) == []
+
+
+def test_a_data_directory_of_another_user_is_told(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / ".txtopo").mkdir()
+    monkeypatch.setattr(
+        credentials, "owner_of_directory", raising(PermissionError(13, "Permission denied"))
+    )
+    result = check("data directory")
+    assert result.fact.endswith(".txtopo cannot be used: Permission denied")
+    assert (result.status, "--data-dir" in (result.cure or "")) == ("missing", True)
+
+
 @pytest.mark.thorough
 def test_a_zookeeper_in_the_settings_that_does_not_answer_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(doctor, "_TRIAL", TRIAL)
     monkeypatch.setenv("TXTOPO_ZOOKEEPER", f"127.0.0.1:{ports.free_port()}")
-    result = doctor.trial()
+    result = doctor.trial(Path())
     assert (result.status, "ZooKeeper" in result.fact) == ("missing", True)
 
 

@@ -58,7 +58,7 @@ try:
     if conf.zookeeper:
         place = opening.Place(conf.data_dir, conf.zookeeper, conf.zookeeper_root, credentials.of(conf))
         opening.look(lambda state: None, place)
-    with txtopo.LocalCluster(master="local[1]", progress=False) as cluster:
+    with txtopo.LocalCluster(master="local[1]", data_dir=sys.argv[1], progress=False) as cluster:
         cluster.context.parallelize([0], 1).foreach(lambda n: __import__("txtopo.dataplane.slot"))
 except Exception as error:
     print("\\0", error if isinstance(error, txtopo.TxtopoError) else f"a job of Spark failed\\n{error}", sep="")
@@ -89,32 +89,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data-dir",
         type=Path,
-        default=Path(directory.DEFAULT),
         metavar="DIR",
-        help="the data directory to check (default: %(default)s)",
+        help=f"the data directory to check (default: that of the settings, or {directory.DEFAULT})",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the checks and, if nothing is missing, a trial's result. The exit code says whether a
     run can start."""
-    results = list(checks(os.environ, arguments.data_dir))
+    data_dir = arguments.data_dir or _data_dir_of_settings()
+    results = list(checks(os.environ, data_dir))
     if not any(check.status == "missing" for check in results):
-        results.append(trial())
+        results.append(trial(data_dir))
     return show(tuple(results), arguments.json)
 
 
-def trial() -> Check:
+def trial(data_dir: Path) -> Check:
     """Start a run's processes, with its settings: Spark, a ZooKeeper, and a worker that imports
-    txtopo."""
+    txtopo. The ZooKeeper's files are in a directory of their own, on the disk of ``data_dir``."""
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", _TRIAL],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=TRIAL_S,
-        )
+        with tempfile.TemporaryDirectory(prefix="txtopo-doctor-", dir=_nearest(data_dir)) as place:
+            done = subprocess.run(
+                [sys.executable, "-c", _TRIAL, place],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=TRIAL_S,
+            )
     except subprocess.TimeoutExpired:
         return Check(
             "Spark",
@@ -299,12 +300,41 @@ def _data_dir(path: Path) -> Check:
     if place.exists():
         try:
             privacy.refuse_open(place)
-        except errors.SetupError as error:
-            fact, _, cure = str(error).partition("\n")
-            return Check(name, "missing", fact, cure.strip())
-    while not place.exists():
-        place = place.parent
-    return _writable(name, place, path.absolute(), DISK_FREE_MIN_BYTES, cure)
+            _require_own(place)
+        except errors.TxtopoError as error:
+            return _of_error(name, error)
+    return _writable(name, _nearest(path), place, DISK_FREE_MIN_BYTES, cure)
+
+
+def _data_dir_of_settings() -> Path:
+    """The default where the settings cannot be read: a package is missing, or the trial names the
+    mistake."""
+    try:
+        from txtopo.config import sources
+
+        data_dir = sources.resolve().config.data_dir
+    except (ImportError, errors.TxtopoError):
+        data_dir = None
+    return data_dir or Path(directory.DEFAULT)
+
+
+def _require_own(data_dir: Path) -> None:
+    try:
+        from txtopo.state import credentials
+    except ImportError:
+        return  # a missing package is told by itself
+    try:
+        credentials.owner_of_directory(data_dir)
+    except OSError as error:
+        raise directory.unusable(data_dir, error) from error
+
+
+def _nearest(path: Path) -> Path:
+    """``path``, or the directory above in which it can be made."""
+    path = path.absolute()
+    while not path.exists():
+        path = path.parent
+    return path
 
 
 def _temporary() -> Check:
