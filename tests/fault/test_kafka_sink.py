@@ -3,7 +3,9 @@ order, and readers of committed records are not held up."""
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
@@ -55,6 +57,16 @@ def complete(sales: Sales, worker: WorkerProcess, attempt: int) -> None:
     wait_until(succeeds, "a replay that succeeds")
     sales.write(worker, 3, 0, TEXTS[3], tasks=1, known_stores=sales.known(2, attempt, 1))
     assert sales.values == ALL
+
+
+def later(sales: Sales, worker: WorkerProcess, txid: int, values: list[str]) -> bool:
+    """Whether a transaction of one task succeeds. It is tried again in a new process."""
+    try:
+        sales.write(worker, txid, 0, values, tasks=1)
+    except FailedException:
+        worker.close()
+        return False
+    return True
 
 
 def write_first(sales: Sales, worker: WorkerProcess) -> None:
@@ -217,6 +229,34 @@ class TestWorkers:
         process.close()
         complete(sales, process, 1)
         assert len([record for record in sales.records if record.txid == 2]) == 1 + is_committed
+
+    @pytest.mark.thorough
+    @pytest.mark.rule(28, 29, 40)
+    @pytest.mark.parametrize("point", kafka_tasks.POINTS)
+    def test_a_worker_that_was_paused_writes_nothing_beside_its_successor(
+        self, sales: Sales, process: WorkerProcess, other: WorkerProcess, point: str
+    ) -> None:
+        write_first(sales, process)
+        order = kafka_tasks.Order(
+            sales.kafka.servers,
+            sales.topic,
+            sales.topology_id,
+            2,
+            0,
+            TEXTS[2],
+            point,
+            by=signal.SIGSTOP,
+        )
+        paused = subprocess.Popen(kafka_tasks.command(order))
+        try:
+            assert os.WIFSTOPPED(os.waitpid(paused.pid, os.WUNTRACED)[1])
+            complete(sales, other, 1)
+        finally:
+            paused.send_signal(signal.SIGCONT)
+        assert (paused.wait(PATIENCE_S) == 0) is (point in ("_commit.after", "write.after"))
+        # The live task goes on, whether its producer was fenced or not.
+        wait_until(lambda: later(sales, other, 4, ["d"]), "the next transaction")
+        assert sales.values == [*ALL, "d"]
 
     def test_an_attempt_that_fails_leaves_no_open_transaction(
         self, sales: Sales, process: WorkerProcess, monkeypatch: pytest.MonkeyPatch

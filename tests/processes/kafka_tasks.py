@@ -1,5 +1,5 @@
-"""A process with one task of a Kafka sink, or one exporter, which dies at a named point, or is killed
-while it runs.
+"""A process with one task of a Kafka sink, or one exporter, which dies or stops at a named point, or
+is killed while it runs.
 
 ``python -m tests.processes.kafka_tasks '<JSON>'``, with the arguments of :class:`Order`.
 """
@@ -44,6 +44,8 @@ class Order:
     transaction_timeout_s: float = 60
     is_export: bool = False
     """Whether to export entries 1 to ``txid`` of the queue ``topology_id``, and write no values."""
+    by: int = signal.SIGKILL
+    """The signal by which it dies; SIGSTOP to go on later."""
 
 
 def entries_to(last: int, queue: str, bucket: int = 0) -> Iterator[Any]:
@@ -54,23 +56,19 @@ def entries_to(last: int, queue: str, bucket: int = 0) -> Iterator[Any]:
         yield SequencedExport(queue, bucket, f"k{number % 2}", [bucket, number], number, "first")
 
 
+def command(order: Order) -> list[str]:
+    """The command line of the task's process."""
+    text = json.dumps(dataclasses.asdict(order))
+    return [sys.executable, "-m", "tests.processes.kafka_tasks", text]
+
+
 def run(order: Order) -> int:
     """Run the task in a process of its own; its exit code."""
-    command = [
-        sys.executable,
-        "-m",
-        "tests.processes.kafka_tasks",
-        json.dumps(dataclasses.asdict(order)),
-    ]
-    return subprocess.run(command, timeout=PATIENCE_S, check=False).returncode
+    return subprocess.run(command(order), timeout=PATIENCE_S, check=False).returncode
 
 
-def _die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _die_at(point: str) -> None:
-    """Have this process die at ``point``."""
+def _die_at(point: str, by: int) -> None:
+    """Have this process send itself the signal ``by`` at ``point``."""
     from txtopo.connectors.kafka import auxiliary, producing
 
     name, _, when = point.partition(".")
@@ -81,11 +79,12 @@ def _die_at(point: str) -> None:
     def dying(self: Any, *arguments: Any, **more: Any) -> Any:
         if when == "before":
             self._producer.flush(PATIENCE_S)
-            _die()
+            os.kill(os.getpid(), by)
         answer = original(self, *arguments, **more)
         if name == "begin":
             self._producer.flush(PATIENCE_S)
-        _die()
+        if when == "after":
+            os.kill(os.getpid(), by)
         return answer
 
     setattr(kind, method, dying)
@@ -103,7 +102,7 @@ def main() -> None:
 
     order = Order(**json.loads(sys.argv[1]))
     if order.die_at:
-        _die_at(order.die_at)
+        _die_at(order.die_at, order.by)
     if order.is_export:
         exporter = KafkaExporter(order.servers, order.topic)
         exporter.export(entries_to(order.txid, order.topology_id))
