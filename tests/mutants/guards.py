@@ -1854,6 +1854,20 @@ GUARDS = (
                 (_EXPORTS, "-k", "stays_away and memory"),
             ),
             Mutation(
+                "a killed run waits for its exports as long as one that ends",
+                "txtopo/runtime/export.py",
+                "min(deadline, time.monotonic() + KILLED_S)\n",
+                "deadline\n",
+                (_EXPORTS, "-k", "one_end and memory"),
+            ),
+            Mutation(
+                "all entries of a replay have one idempotency key",
+                "txtopo/exports/http.py",
+                "        if entry.is_replayed:  # all entries of a replay have one sequence\n",
+                "        if False:\n",
+                ("tests/conformance/test_exporters.py", "-k", "idempotency"),
+            ),
+            Mutation(
                 "an HTTP exporter keeps a connection after an answer that is none",
                 "txtopo/exports/http.py",
                 "        if not response.isclosed() or response.status < 200:\n",
