@@ -257,7 +257,7 @@ def test_settings_that_could_mix_two_emissions_are_refused_with_the_line_to_type
         (
             ["--set", "user.db_password=hunter2"],
             "hunter2",
-            "Put it into the environment, as TXTOPO_…",
+            "Put the secret into the environment, as TXTOPO_…",
         ),
         (
             ["--", "--conf", "spark.hadoop.fs.s3a.secret.key=hunter2"],
@@ -265,7 +265,7 @@ def test_settings_that_could_mix_two_emissions_are_refused_with_the_line_to_type
             "--properties-file FILE",
         ),
         (["--", "--conf=spark.authenticate.secret=hunter2"], "hunter2", "--properties-file FILE"),
-        (["--set", "user.db=postgresql://me:hunter2@host/db"], "hunter2", "Leave it out"),
+        (["--set", "user.db=postgresql://me:hunter2@host/db"], "hunter2", "Leave the password out"),
     ],
 )
 def test_a_secret_is_neither_passed_on_nor_shown(
@@ -310,7 +310,7 @@ def test_where_a_secret_is_kept_is_none(place: Path, capsys: pytest.CaptureFixtu
         (
             ["words.py", "--master", CLUSTER, "--", "--class", "Main"],
             "--class comes after --",
-            "Leave it out",
+            "Leave --class out",
         ),
         (["word.py", "--master", CLUSTER], "there is no file word.py", "words.py"),
         (
