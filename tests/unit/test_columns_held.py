@@ -143,6 +143,7 @@ def test_a_transaction_has_so_many_record_batches_of_each_partition() -> None:
             {0: [WORDS.to_batches()[0], WORDS]},
             "part 1 given for partition 0 is a Table",
         ),
+        ({0: WORDS, -1: WORDS}, "-1 is not a partition"),
     ],
 )
 def test_columns_that_do_not_go_together_are_refused(partitions: Any, said: str) -> None:

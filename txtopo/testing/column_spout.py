@@ -94,6 +94,7 @@ class ArrowMemoryTransactionalSpout(spouts.MemoryTransactionalSpout):
                 )
 
     def _valid_rows(self, partition: int, rows: Iterable[Any]) -> list[Any]:
+        spouts.check_partition(partition)
         return list(rows)
 
 

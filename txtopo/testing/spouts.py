@@ -70,7 +70,7 @@ class _MemorySpout:
         declarer.declare(self.fields)
 
     def _valid_rows(self, partition: int, rows: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:
-        _check_partition(partition)
+        check_partition(partition)
         checked = list(rows)
         for i, row in enumerate(checked):
             where = f"memory spout: row {i} given for partition {partition}"
@@ -121,11 +121,15 @@ class OpaqueMemoryTransactionalSpout(_MemorySpout, spout.BaseOpaquePartitionedTr
         (Storm's ``setDisabled`` means the opposite: ``false`` takes the partition away, and loses
         its position.)
         """
-        _check_partition(partition)
+        check_partition(partition)
         self._spool.set_disabled(partition, disabled)
 
 
-def _check_partition(partition: int) -> None:
+def check_partition(partition: int) -> None:
+    """Refuse what is no number of a partition.
+
+    :raises ConfigError: it is none.
+    """
     if not isinstance(partition, int) or isinstance(partition, bool) or partition < 0:
         raise errors.ConfigError(
             f"memory spout: {partition!r} is not a partition\n  Partitions are numbered 0, 1, 2 …"
