@@ -36,9 +36,8 @@ from typing import Any
 from txtopo import errors
 from txtopo.connectors.kafka import source as sources
 from txtopo.connectors.kafka.auxiliary import AuxiliaryTopic
-from txtopo.connectors.kafka.log import Offset, Partition, Topic, UnknownTopicError
+from txtopo.connectors.kafka.log import Log, Offset, Partition, Topic, UnknownTopicError
 from txtopo.connectors.kafka.source import GROUP, LogChangedError, Source
-from txtopo.connectors.kafka.topic_admin import TopicAdmin
 from txtopo.topology import spout
 
 LOGGER = logging.getLogger("txtopo.kafka")
@@ -282,7 +281,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         )
         if isinstance(source.topics, re.Pattern):
             # A sink's auxiliary topic may have any name, and is compacted.
-            doubtful = TopicAdmin(self._log).compacted({*listed} - known)
+            doubtful = _compacted(self._log, {*listed} - known)
             listed = [
                 name
                 for name in listed
@@ -309,7 +308,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
     def _check_not_compacted(self, topics: Iterable[str]) -> None:
         if self._source.is_opaque or self._source.compacted:
             return
-        for topic in TopicAdmin(self._log).compacted(topics):
+        for topic in _compacted(self._log, topics):
             raise errors.SetupError(
                 f"{self._source.cluster.owner}: topic {topic} is compacted, so a replay may have fewer records than the first attempt\n"
                 "  Use OpaqueKafkaTransactionalSpout with opaque stores, or give compacted=True, if every key is written once."
@@ -544,6 +543,12 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         ]:
             shares[place] += 1
         return shares
+
+
+def _compacted(log: Log, topics: Iterable[str]) -> list[str]:
+    """The compacted topics in ``topics``, sorted."""
+    settings = log.settings_of(topics)
+    return [topic for topic in sorted(settings) if "compact" in settings[topic]["cleanup.policy"]]
 
 
 def _place(metadata: Mapping[str, Any]) -> Partition:

@@ -18,7 +18,6 @@ from typing import Any
 from txtopo import errors
 from txtopo.connectors.kafka import client, producing
 from txtopo.connectors.kafka.log import Log, UnknownTopicError
-from txtopo.connectors.kafka.topic_admin import TopicAdmin
 
 Resource = Callable[[str, Callable[[], Any]], Any]
 """``TopologyContext.resource``, or its substitute outside a topology."""
@@ -123,7 +122,7 @@ def _described(log: Log, topic: str, partitions: int) -> Target:
     # A user may be allowed to write, and not to see settings. The broker then refuses record by
     # record.
     with contextlib.suppress(errors.SetupError):
-        settings = TopicAdmin(log).settings_of(topic)
+        settings = log.settings_of([topic]).get(topic, {})
     bytes_max = settings.get("max.message.bytes")
     return Target(
         topic,
@@ -136,8 +135,23 @@ def _described(log: Log, topic: str, partitions: int) -> Target:
 def _check_timeout(log: Log, timeout_s: float) -> bool:
     settings: dict[str, str] = {}
     with contextlib.suppress(errors.SetupError):
-        settings = TopicAdmin(log).settings_of_a_broker()
+        settings = _settings_of_a_broker(log)
     most = settings.get("transaction.max.timeout.ms")
     if most is not None and timeout_s * 1000 > int(most):
         raise producing.timeout_too_long(log.cluster, timeout_s)
     return True
+
+
+def _settings_of_a_broker(log: Log) -> dict[str, str]:
+    admin = log.cluster.confluent_kafka().admin
+    with log.translated("asking for the settings of a broker"):
+        brokers = log.admin.list_topics("txtopo", timeout=client.CALL_TIMEOUT_S).brokers
+        if not brokers:  # a broker that has just come back may name none
+            raise errors.FailedException(
+                f"{log.cluster.owner}: the brokers at {log.cluster.servers} name no broker"
+            )
+        resource = admin.ConfigResource(admin.ResourceType.BROKER, str(min(brokers)))
+        (future,) = log.admin.describe_configs(
+            [resource], request_timeout=client.CALL_TIMEOUT_S
+        ).values()
+        return {name: entry.value for name, entry in future.result().items()}
