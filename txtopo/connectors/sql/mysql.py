@@ -12,7 +12,6 @@ Needs PyMySQL.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
@@ -78,10 +77,9 @@ def _write(cursor: Any, work: Work) -> None:
     target = work.target
     with _blaming(work):
         if target.statement is not None:
-            statement = dataclasses.replace(target, statement=target.statement.replace("%", "%%"))
             _run(
                 cursor,
-                statement.given_to(lambda name: f"%({name})s"),
+                target.pyformat,
                 (dict(zip(target.columns, row, strict=True)) for row in work.rows),
             )
             return
