@@ -422,7 +422,7 @@ def test_a_record_that_is_too_large_blames_the_row_only_for_a_bound_that_holds(
         raise producing.MessageRefusedError("MSG_SIZE_TOO_LARGE", "too large", 1)
 
     def described(*arguments: object) -> target.Target:
-        return target.Target("sales", 1, False, bounds.pop(0))
+        return target.Target(1, False, bounds.pop(0))
 
     monkeypatch.setattr(target, "_described", described)
     context = WorkerProcess().task("write", 0, num_tasks=1)
@@ -525,6 +525,7 @@ class TestOtherNumbersOfTasks:
     ) -> None:
         done: list[str] = []
         topic = SimpleNamespace(
+            name="topic",
             partitions=lambda surely=False: 4,
             make=lambda tasks, before: None,
             check_is_kept=lambda: None,

@@ -118,7 +118,7 @@ class KafkaExporter(linked.LinkedExporter):
         kept = auxiliary.AuxiliaryTopic(target.log_of(resource, cluster), topic)
         before = kept.partitions()
         tasks = max(before, (bucket // _PARTITIONS + 1) * _PARTITIONS)
-        return self._ledger.begin_writer(kept, topic, before, bucket, tasks, sizes)
+        return self._ledger.begin_writer(kept, before, bucket, tasks, sizes)
 
     def _write(self, writer: ledger.Writer, topic: str, entries: Sequence[SequencedExport]) -> None:
         """Write ``entries`` and the position after them, in one Kafka transaction."""

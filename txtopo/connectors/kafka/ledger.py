@@ -242,19 +242,19 @@ class Ledger(task_ledger.TaskLedger):
         if before == 0:
             # The judge refuses a topic that was deleted after the component had written.
             task_ledger.Judge(self, context, own, None, None).is_written()
-        return self.begin_writer(kept, topic, before, own.task, own.tasks, sizes)
+        return self.begin_writer(kept, before, own.task, own.tasks, sizes)
 
     def begin_writer(
         self,
         kept: auxiliary.AuxiliaryTopic,
-        topic: str,
         before: int,
         task: int,
         tasks: int,
         sizes: producing.Sizes,
     ) -> Writer:
-        """Make the writer for ``task``, one of ``tasks``, in the auxiliary topic ``topic``, which
-        has ``before`` partitions."""
+        """Make the writer for ``task``, one of ``tasks``, in the auxiliary topic ``kept``, which has
+        ``before`` partitions."""
+        topic = kept.name
         kept.make(tasks, before)
         kept.check_is_kept()
         producer = producing.TaskProducer(self.cluster, f"{topic}.{task}", self.timeout_s, sizes)

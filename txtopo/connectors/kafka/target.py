@@ -27,7 +27,6 @@ Resource = Callable[[str, Callable[[], Any]], Any]
 class Target:
     """A topic that rows go to."""
 
-    topic: str
     partitions: int
     is_compacted: bool
     bytes_max: int | None
@@ -125,7 +124,6 @@ def _described(log: Log, topic: str, partitions: int) -> Target:
         settings = log.settings_of([topic]).get(topic, {})
     bytes_max = settings.get("max.message.bytes")
     return Target(
-        topic,
         described.partitions,
         "compact" in settings.get("cleanup.policy", ""),
         None if bytes_max is None else int(bytes_max),

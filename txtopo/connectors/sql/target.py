@@ -202,7 +202,7 @@ def write_or_blame(
     run: Callable[[str], object],
     work: Work,
     write: Callable[[Work], None],
-    otherwise: Callable[[Work, object], Exception | None] = lambda work, error: None,
+    otherwise: Callable[[Work, object], Exception | None],
 ) -> None:
     """Run ``write(work)``. If the database refuses without naming the row, search for the fewest
     first rows that are refused. ``run`` runs a statement in the transaction, which ends with the
