@@ -154,7 +154,7 @@ class TestOpaqueSpouts:
 class TestMessages:
     FIELDS = ("tx", "id", "name", "when", "shop")
 
-    def convert(self, *values: Any, **shape: Any) -> messages.Message:
+    def convert(self, *values: Any, **shape: Any) -> producing.Message:
         convert: Convert = pickle.loads(
             pickle.dumps(Convert(Shape("sales", **shape), self.FIELDS, "write"))
         )
@@ -374,10 +374,10 @@ class TestOwnRecord:
         producer = TaskProducer(brokers, "id", 1.0)
         if refused:
             with pytest.raises(FailedException, match=refused):
-                producer.write([], [], messages.Message("a", b"v", b"k", partition=0), end)
+                producer.write([], [], producing.Message("a", b"v", b"k", partition=0), end)
             producer.close()
         else:
-            producer.write([], [], messages.Message("a", b"v", b"k", partition=0), end)
+            producer.write([], [], producing.Message("a", b"v", b"k", partition=0), end)
         assert brokers.calls == [
             "begin_transaction",
             "flush",
@@ -390,14 +390,14 @@ class TestOwnRecord:
         brokers = Brokers(None, OSError(fenced))
         producer = TaskProducer(brokers, "id", 1.0)
         with pytest.raises(FailedException, match=r"writing as id .*another producer has begun"):
-            producer.write([], [], messages.Message("a", b"v", b"k", partition=0))
+            producer.write([], [], producing.Message("a", b"v", b"k", partition=0))
         producer.close()
         assert brokers.calls == ["begin_transaction", "flush", "abort_transaction"]
 
     def test_another_error_under_a_report_is_raised_as_it_is(self) -> None:
         producer = TaskProducer(Brokers(None, ValueError()), "id", 1.0)
         with pytest.raises(SystemError):
-            producer.write([], [], messages.Message("a", b"v", b"k", partition=0))
+            producer.write([], [], producing.Message("a", b"v", b"k", partition=0))
 
 
 @pytest.mark.parametrize(
@@ -429,7 +429,7 @@ def test_a_record_that_is_too_large_blames_the_row_only_for_a_bound_that_holds(
     ledger: Any = SimpleNamespace(
         apply=refuse, cluster=Cluster("Kafka sink", "kafka:9092", {}), sink="sales"
     )
-    rows = [messages.Message("sales", b"v" * 2000)]
+    rows = [producing.Message("sales", b"v" * 2000)]
     target.bytes_max(context.resource, ledger.cluster, rows)
     with pytest.raises(outcome, match=said):
         intake.apply(ledger, context, TransactionAttempt(1, 0), rows)

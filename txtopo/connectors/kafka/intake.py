@@ -14,6 +14,7 @@ from txtopo import errors
 from txtopo.connectors.kafka import ledger as ledgers
 from txtopo.connectors.kafka import messages, producing, target
 from txtopo.connectors.kafka.producing import Message
+from txtopo.sinks import tuple_rows
 from txtopo.topology import context as contexts
 from txtopo.topology import transaction
 
@@ -69,7 +70,7 @@ class Intake:
                     f"the key is None, and topic {message.topic} is compacted: every record needs a key"
                 )
         except messages.RefusedError as error:
-            row = messages.shown(self._convert.fields, values)
+            row = tuple_rows.described(self._convert.fields[1:], values[1:])
             raise errors.RowRefusedError(
                 self._ledger.sink,
                 self._owner,
