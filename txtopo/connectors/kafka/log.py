@@ -420,6 +420,13 @@ class UnknownTopicError(errors.SetupError):
     page = "kafka.html"
 
 
+def partitions_of(topics: Mapping[str, Topic]) -> list[Partition]:
+    """The partitions in ``topics``, in order."""
+    return [
+        (name, partition) for name, topic in topics.items() for partition in range(topic.partitions)
+    ]
+
+
 def _late(known: Mapping[str, int], described: Mapping[str, Topic]) -> list[str]:
     """The topics that are not described, or with fewer partitions than ``known``."""
     return [

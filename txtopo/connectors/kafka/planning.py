@@ -36,7 +36,14 @@ from typing import Any
 from txtopo import errors
 from txtopo.connectors.kafka import source as sources
 from txtopo.connectors.kafka.auxiliary import AuxiliaryTopic
-from txtopo.connectors.kafka.log import Log, Offset, Partition, Topic, UnknownTopicError
+from txtopo.connectors.kafka.log import (
+    Log,
+    Offset,
+    Partition,
+    Topic,
+    UnknownTopicError,
+    partitions_of,
+)
 from txtopo.connectors.kafka.source import GROUP, LogChangedError, Source
 from txtopo.topology import spout
 
@@ -229,8 +236,8 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         for _ in range(_LOOKS):
             topics = before
             try:
-                ends = self._log.ends(_partitions(topics))
-                beginnings = self._log.beginnings(_partitions(topics))
+                ends = self._log.ends(partitions_of(topics))
+                beginnings = self._log.beginnings(partitions_of(topics))
             except UnknownTopicError:
                 before = self._named_topics(last)
                 continue
@@ -250,7 +257,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         self._looked_at = self._clock()
         self._gone -= ends.keys()
         begin = max(self._indices.values(), default=-1) + 1
-        unbound = [place for place in sorted(_partitions(topics)) if place not in self._indices]
+        unbound = [place for place in sorted(partitions_of(topics)) if place not in self._indices]
         self._indices.update({place: begin + number for number, place in enumerate(unbound)})
 
     def _look_at_ends(self, last: Mapping[int, Any]) -> None:
@@ -315,7 +322,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
             )
 
     def _readable(self) -> list[Partition]:
-        return _partitions(self._topics)
+        return partitions_of(self._topics)
 
     # -- positions --------------------------------------------------------------------------------
 
@@ -553,9 +560,3 @@ def _compacted(log: Log, topics: Iterable[str]) -> list[str]:
 
 def _place(metadata: Mapping[str, Any]) -> Partition:
     return metadata["topic"], metadata["partition"]
-
-
-def _partitions(topics: Mapping[str, Topic]) -> list[Partition]:
-    return [
-        (name, partition) for name, topic in topics.items() for partition in range(topic.partitions)
-    ]
