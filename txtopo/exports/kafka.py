@@ -70,7 +70,6 @@ class KafkaExporter(linked.LinkedExporter):
         transaction_timeout_s: float = 60,
         client: Mapping[str, Any] | None = None,
     ) -> None:
-        clients.refuse_overrides(_OWNER, client or {}, sink.OURS)
         sink.check(_OWNER, transactions_topic, transaction_timeout_s)
         if not isinstance(topic, str) or not auxiliary.is_topic_name(topic):
             raise errors.ConfigError(f"{_OWNER}: topic is {topic!r}\n  Give a topic's name.")
