@@ -430,7 +430,7 @@ def test_a_record_that_is_too_large_blames_the_row_only_for_a_bound_that_holds(
         apply=refuse, cluster=Cluster("Kafka sink", "kafka:9092", {}), sink="sales"
     )
     rows = [producing.Message("sales", b"v" * 2000)]
-    target.bytes_max(context.resource, ledger.cluster, rows)
+    target.targets_of(context.resource, ledger.cluster).bytes_max(rows)
     with pytest.raises(outcome, match=said):
         intake.apply(ledger, context, TransactionAttempt(1, 0), rows)
 
@@ -593,10 +593,8 @@ def test_a_sink_asks_the_brokers_for_its_topic_before_a_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(target, "check_timeout", lambda *arguments: None)
-    monkeypatch.setattr(
-        target, "checked", lambda resource, cluster, topic, has_key: asked.append(topic)
-    )
+    monkeypatch.setattr(target.Targets, "check_timeout", lambda *arguments: None)
+    monkeypatch.setattr(target.Targets, "checked", lambda self, topic, has_key: asked.append(topic))
     KafkaSink("localhost:1", "sales").check_destination(Fields("tx", "value"))
     KafkaSink("localhost:1", "field:where").check_destination(Fields("tx", "where", "value"))
     assert asked == ["sales"]
@@ -607,15 +605,8 @@ def test_a_broker_that_has_not_heard_of_a_new_partition_is_asked_again(
 ) -> None:
     kafka = memory_kafka.patched_in(monkeypatch)
     topic = kafka.new_topic(partitions=2)
-    kept: dict[str, Any] = {}
-    cluster = Cluster("Kafka sink", kafka.servers, {})
-
-    def resource(name: str, factory: Any) -> Any:
-        if name not in kept:
-            kept[name] = factory()
-        return kept[name]
-
-    assert target.target_of(resource, cluster, topic, 1).partitions == 2
+    targets = target.Targets(Cluster("Kafka sink", kafka.servers, {}))
+    assert targets.target(topic, 1).partitions == 2
     describe, answers = log.Log.describe, [{topic: log.Topic("id", 2)}]
     monkeypatch.setattr(log, "_HEARSAY_S", PATIENCE_S)
     monkeypatch.setattr(
@@ -624,7 +615,7 @@ def test_a_broker_that_has_not_heard_of_a_new_partition_is_asked_again(
         lambda self, topics: answers.pop() if answers else describe(self, topics),
     )
     kafka.add_partitions(topic, 4)
-    assert target.target_of(resource, cluster, topic, 3).partitions == 4
+    assert targets.target(topic, 3).partitions == 4
 
 
 def test_a_refused_record_of_a_query_is_named_though_its_rows_are_in_a_file() -> None:

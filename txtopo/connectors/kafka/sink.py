@@ -137,11 +137,10 @@ class KafkaSink(sinks.Sink):
     ) -> None:
         """Ask the brokers whether the topic exists and takes records. Skips a topic that a field
         names."""
+        targets = target.targets_of(resource, self.ledger.cluster)
         if self.shape.topic_field is None:
-            target.checked(
-                resource, self.ledger.cluster, self.shape.topic, self.shape.key is not None
-            )
-        target.check_timeout(resource, self.ledger.cluster, self.ledger.timeout_s)
+            targets.checked(self.shape.topic, self.shape.key is not None)
+        targets.check_timeout(self.ledger.timeout_s)
 
     def taker(self, context: TopologyContext, fields: Sequence[str]) -> intake.Intake:
         return intake.Intake(
