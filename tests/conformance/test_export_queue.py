@@ -952,7 +952,7 @@ def test_a_request_to_stop_is_heard_between_two_buckets(make: Callable[..., Topo
     exporter = topology.exporter(target)
     topology.clock += leases.BEAT_S
     exporter.step()  # the next calls are for one bucket each
-    exporter.run(lambda: len(target.calls) > 1, threading.Event())
+    exporter.run(lambda: len(target.calls) > 1, threading.Event(), threading.Event(), 0.0)
     assert len(target.calls) == 2
 
 

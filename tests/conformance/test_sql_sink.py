@@ -25,6 +25,7 @@ from tests.topologies.sinks import (
     write,
 )
 from txtopo.connectors.sql import ledger as sql_ledger
+from txtopo.connectors.sql import parameters
 from txtopo.connectors.sql import target as sql_target
 from txtopo.errors import SetupError, StaleAttemptError, StateMismatchError, TxtopoError
 from txtopo.stores import StoreConflict, stamps
@@ -92,7 +93,13 @@ class TestTheLedgerIsAStore:
         limit = {"busy_timeout_s" if backend == "sqlite" else "lock_timeout_s": PATIENCE_S}
 
         def ledger(name: str, *, opaque: bool = False, **form: Any) -> sql_ledger.Ledger:
-            target = sql_target.Target("sales", ("id", "cents"), mark="written_by", opaque=opaque)
+            target = sql_target.Target(
+                "sales",
+                ("id", "cents"),
+                mark="written_by",
+                opaque=opaque,
+                dialect=parameters.dialect_of(address),
+            )
             return sql_ledger.open_ledger(address, name, target, {**limit, **form})
 
         contract.check_clause(clause, ledger, kind=kind, prefix="contract")

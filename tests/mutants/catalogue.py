@@ -566,7 +566,7 @@ MUTATIONS = (
     Mutation(
         "an auxiliary topic of another name read by a pattern",
         "txtopo/connectors/kafka/planning.py",
-        "            doubtful = TopicAdmin(self._log).compacted({*listed} - known)\n",
+        "            doubtful = _compacted(self._log, {*listed} - known)\n",
         "            doubtful = list[str]()\n",
         ("tests/integration/test_kafka_positions.py", "-k", "auxiliary_topic_of_another_name"),
     ),

@@ -1849,8 +1849,8 @@ GUARDS = (
             Mutation(
                 "an export until nothing is left waits for a store without an end",
                 "txtopo/exports/exporting.py",
-                "                    if is_lost and is_ending()",
-                "                    if False and is_ending()",
+                "                    if is_lost and ends.is_set()",
+                "                    if False and ends.is_set()",
                 (_EXPORTS, "-k", "stays_away and memory"),
             ),
             Mutation(

@@ -32,7 +32,7 @@ class MemoryKafka:
     servers = "memory:9092"
 
     def __init__(self, brokers: memory_brokers.Brokers | None = None) -> None:
-        self.brokers = brokers or memory_brokers.Brokers(are_markers_late=True)
+        self.brokers = brokers or memory_brokers.Brokers()
         self.module = memory_clients.module_over(self.brokers)
         self._numbers = itertools.count(1)
 
@@ -121,7 +121,7 @@ class SharedBrokers(memory_brokers.Brokers):
     """Brokers for a process and its forked children: what they hold is in ``path``."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(are_markers_late=True)
+        super().__init__()
         self._path, self.turn = path, self
         self._holding = contextlib.ExitStack()
         self._save()

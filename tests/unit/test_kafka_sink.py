@@ -154,7 +154,7 @@ class TestOpaqueSpouts:
 class TestMessages:
     FIELDS = ("tx", "id", "name", "when", "shop")
 
-    def convert(self, *values: Any, **shape: Any) -> messages.Message:
+    def convert(self, *values: Any, **shape: Any) -> producing.Message:
         convert: Convert = pickle.loads(
             pickle.dumps(Convert(Shape("sales", **shape), self.FIELDS, "write"))
         )
@@ -374,10 +374,10 @@ class TestOwnRecord:
         producer = TaskProducer(brokers, "id", 1.0)
         if refused:
             with pytest.raises(FailedException, match=refused):
-                producer.write([], [], messages.Message("a", b"v", b"k", partition=0), end)
+                producer.write([], [], producing.Message("a", b"v", b"k", partition=0), end)
             producer.close()
         else:
-            producer.write([], [], messages.Message("a", b"v", b"k", partition=0), end)
+            producer.write([], [], producing.Message("a", b"v", b"k", partition=0), end)
         assert brokers.calls == [
             "begin_transaction",
             "flush",
@@ -390,14 +390,14 @@ class TestOwnRecord:
         brokers = Brokers(None, OSError(fenced))
         producer = TaskProducer(brokers, "id", 1.0)
         with pytest.raises(FailedException, match=r"writing as id .*another producer has begun"):
-            producer.write([], [], messages.Message("a", b"v", b"k", partition=0))
+            producer.write([], [], producing.Message("a", b"v", b"k", partition=0))
         producer.close()
         assert brokers.calls == ["begin_transaction", "flush", "abort_transaction"]
 
     def test_another_error_under_a_report_is_raised_as_it_is(self) -> None:
         producer = TaskProducer(Brokers(None, ValueError()), "id", 1.0)
         with pytest.raises(SystemError):
-            producer.write([], [], messages.Message("a", b"v", b"k", partition=0))
+            producer.write([], [], producing.Message("a", b"v", b"k", partition=0))
 
 
 @pytest.mark.parametrize(
@@ -422,15 +422,15 @@ def test_a_record_that_is_too_large_blames_the_row_only_for_a_bound_that_holds(
         raise producing.MessageRefusedError("MSG_SIZE_TOO_LARGE", "too large", 1)
 
     def described(*arguments: object) -> target.Target:
-        return target.Target("sales", 1, False, bounds.pop(0))
+        return target.Target(1, False, bounds.pop(0))
 
     monkeypatch.setattr(target, "_described", described)
     context = WorkerProcess().task("write", 0, num_tasks=1)
     ledger: Any = SimpleNamespace(
         apply=refuse, cluster=Cluster("Kafka sink", "kafka:9092", {}), sink="sales"
     )
-    rows = [messages.Message("sales", b"v" * 2000)]
-    target.bytes_max(context.resource, ledger.cluster, rows)
+    rows = [producing.Message("sales", b"v" * 2000)]
+    target.targets_of(context.resource, ledger.cluster).bytes_max(rows)
     with pytest.raises(outcome, match=said):
         intake.apply(ledger, context, TransactionAttempt(1, 0), rows)
 
@@ -525,6 +525,7 @@ class TestOtherNumbersOfTasks:
     ) -> None:
         done: list[str] = []
         topic = SimpleNamespace(
+            name="topic",
             partitions=lambda surely=False: 4,
             make=lambda tasks, before: None,
             check_is_kept=lambda: None,
@@ -592,10 +593,8 @@ def test_a_sink_asks_the_brokers_for_its_topic_before_a_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(target, "check_timeout", lambda *arguments: None)
-    monkeypatch.setattr(
-        target, "checked", lambda resource, cluster, topic, has_key: asked.append(topic)
-    )
+    monkeypatch.setattr(target.Targets, "check_timeout", lambda *arguments: None)
+    monkeypatch.setattr(target.Targets, "checked", lambda self, topic, has_key: asked.append(topic))
     KafkaSink("localhost:1", "sales").check_destination(Fields("tx", "value"))
     KafkaSink("localhost:1", "field:where").check_destination(Fields("tx", "where", "value"))
     assert asked == ["sales"]
@@ -606,15 +605,8 @@ def test_a_broker_that_has_not_heard_of_a_new_partition_is_asked_again(
 ) -> None:
     kafka = memory_kafka.patched_in(monkeypatch)
     topic = kafka.new_topic(partitions=2)
-    kept: dict[str, Any] = {}
-    cluster = Cluster("Kafka sink", kafka.servers, {})
-
-    def resource(name: str, factory: Any) -> Any:
-        if name not in kept:
-            kept[name] = factory()
-        return kept[name]
-
-    assert target.target_of(resource, cluster, topic, 1).partitions == 2
+    targets = target.Targets(Cluster("Kafka sink", kafka.servers, {}))
+    assert targets.target(topic, 1).partitions == 2
     describe, answers = log.Log.describe, [{topic: log.Topic("id", 2)}]
     monkeypatch.setattr(log, "_HEARSAY_S", PATIENCE_S)
     monkeypatch.setattr(
@@ -623,7 +615,7 @@ def test_a_broker_that_has_not_heard_of_a_new_partition_is_asked_again(
         lambda self, topics: answers.pop() if answers else describe(self, topics),
     )
     kafka.add_partitions(topic, 4)
-    assert target.target_of(resource, cluster, topic, 3).partitions == 4
+    assert targets.target(topic, 3).partitions == 4
 
 
 def test_a_refused_record_of_a_query_is_named_though_its_rows_are_in_a_file() -> None:

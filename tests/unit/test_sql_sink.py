@@ -332,7 +332,8 @@ def test_placeholders_in_texts_names_and_comments_are_no_values(
     statement = f"INSERT INTO t VALUES (:a, {part}, :c, $1$2 :d)"
     target = sql_target.target_of(None, None, (), statement, None, False, dialect)
     assert target.columns == ("a", "c", "d")
-    assert target.given_to(str.upper) == f"INSERT INTO t VALUES (A, {part}, C, $1$2 D)"
+    replaced = parameters.replaced(statement, dialect, str.upper)
+    assert replaced == f"INSERT INTO t VALUES (A, {part}, C, $1$2 D)"
 
 
 @pytest.mark.parametrize(

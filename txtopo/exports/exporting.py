@@ -153,23 +153,22 @@ class Exporting:
         self,
         is_stopped: Callable[[], bool],
         wake: threading.Event,
-        ends: threading.Event | None = None,
-        end_s: float = 0.0,
+        ends: threading.Event,
+        end_s: float,
     ) -> None:
         """Export until ``is_stopped()``, or, after ``ends`` is set, until nothing is left, but not for
         longer than ``end_s`` seconds. ``wake`` is set when there may be something to do.
 
         :raises errors.TxtopoError: a person must mend something: store and state do not fit, an
             exporter cannot begin. Failing targets stop buckets only.
-        :raises errors.FailedException: with ``ends`` and an infinite ``end_s``, a store that gives no
-            answer for :data:`AWAY_S`. The same holds for the state, with its error.
+        :raises errors.FailedException: with ``ends`` set and an infinite ``end_s``, a store that gives
+            no answer for :data:`AWAY_S`. The same holds for the state, with its error.
         """
         told, lost, deadline = "", float("inf"), float("inf")
-        is_ending = (ends or threading.Event()).is_set
 
         def is_over() -> bool:
             nonlocal deadline
-            if is_ending():
+            if ends.is_set():
                 deadline = min(deadline, self._clock() + end_s)
             return is_stopped() or self._clock() > deadline
 
@@ -182,13 +181,13 @@ class Exporting:
                 try:
                     if not self.step():
                         pause = POLL_S
-                        if is_ending() and self.is_empty():
+                        if ends.is_set() and self.is_empty():
                             return
                     lost = float("inf")
                 except (errors.FailedException, errors.ZooKeeperUnavailableError) as error:
                     lost = min(lost, self._clock())
                     is_lost = self._clock() - lost > AWAY_S
-                    if is_lost and is_ending() and deadline == float("inf"):
+                    if is_lost and ends.is_set() and deadline == float("inf"):
                         raise
                     pause, why = PAUSE_S, str(error)
                 if why and why != told:

@@ -70,7 +70,6 @@ class KafkaExporter(linked.LinkedExporter):
         transaction_timeout_s: float = 60,
         client: Mapping[str, Any] | None = None,
     ) -> None:
-        clients.refuse_overrides(_OWNER, client or {}, sink.OURS)
         sink.check(_OWNER, transactions_topic, transaction_timeout_s)
         if not isinstance(topic, str) or not auxiliary.is_topic_name(topic):
             raise errors.ConfigError(f"{_OWNER}: topic is {topic!r}\n  Give a topic's name.")
@@ -105,20 +104,14 @@ class KafkaExporter(linked.LinkedExporter):
 
     def _new_writer(self, topic: str, bucket: int) -> ledger.Writer:
         """The only producer for ``bucket``, with the position that it has read."""
-        known: dict[str, Any] = {}
-
-        def resource(name: str, factory: Callable[[], Any]) -> Any:
-            known[name] = known[name] if name in known else factory()
-            return known[name]
-
-        cluster, rows = self._ledger.cluster, [Message(self._ledger.topic, None)]
-        target.checked(resource, cluster, self._ledger.topic, has_key=True)
-        target.check_timeout(resource, cluster, self._ledger.timeout_s)
-        sizes = target.sizes_of(resource, cluster, rows)
-        kept = auxiliary.AuxiliaryTopic(target.log_of(resource, cluster), topic)
+        targets = target.Targets(self._ledger.cluster)
+        targets.checked(self._ledger.topic, has_key=True)
+        targets.check_timeout(self._ledger.timeout_s)
+        sizes = targets.sizes_of([Message(self._ledger.topic, None)])
+        kept = auxiliary.AuxiliaryTopic(targets.log, topic)
         before = kept.partitions()
         tasks = max(before, (bucket // _PARTITIONS + 1) * _PARTITIONS)
-        return self._ledger.begin_writer(kept, topic, before, bucket, tasks, sizes)
+        return self._ledger.begin_writer(kept, before, bucket, tasks, sizes)
 
     def _write(self, writer: ledger.Writer, topic: str, entries: Sequence[SequencedExport]) -> None:
         """Write ``entries`` and the position after them, in one Kafka transaction."""

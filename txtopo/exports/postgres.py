@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from txtopo import errors
@@ -108,10 +108,6 @@ class PostgresExporter(linked.LinkedExporter):
         self._types: dict[str, str] = {}
         self._categories: dict[str, str] = {}
         self._columns: Mapping[str, values.Column] = {}
-        self._tests: dict[tuple[str, type], Callable[[Any], object] | None] = {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_tests": {}}
 
     def close(self) -> None:
         if self._link is not None:
@@ -208,9 +204,9 @@ class PostgresExporter(linked.LinkedExporter):
             raise EntryRefusedError(entry.key, why)
         row = dict(zip((*keys, *columns), (*parts, *value), strict=True))
         for name, one in row.items():
-            if (form := (name, type(one))) not in self._tests:
-                self._tests[form] = values.changes(type(one), self._columns[name])
-            if (changed := self._tests[form]) is not None and changed(one):
+            kind: type = type(one)
+            changed = values.changes(kind, self._columns[name])
+            if changed is not None and changed(one):
                 why = f"a column of type {self._types[name]} would round or cut its value of {name!r}, {one!r:.200}"
                 raise EntryRefusedError(entry.key, why)
         return {
@@ -255,10 +251,7 @@ class PostgresExporter(linked.LinkedExporter):
         self._types = {name: known[name][0] for name in wanted if name != "txtopo_generation"}
         self._categories = {name: known[name][1] for name in target.key}
         sql = importlib.import_module("txtopo.connectors.sql.postgresql")
-        self._tests, self._columns = (
-            {},
-            sql.columns(self._link.connection.driver_connection, target),
-        )
+        self._columns = sql.columns(self._link.connection.driver_connection, target)
 
     def _run(self, statement: str, values: Sequence[Any] = ()) -> Any:
         """Run a statement with ``values`` for ``%s``. Further ``%`` belong to names."""

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from txtopo import errors
+from txtopo.connectors.kafka import client
 from txtopo.connectors.kafka.log import OF_THE_GROUP, Log, UnknownTopicError
-from txtopo.connectors.kafka.topic_admin import TopicAdmin
 from txtopo.sinks import task_ledger
 
 VERSION = 1
@@ -90,7 +90,6 @@ class AuxiliaryTopic:
 
     def __init__(self, log: Log, name: str) -> None:
         self.name, self._log, self._kafka = name, log, log.cluster.confluent_kafka()
-        self._admin = TopicAdmin(log)
 
     def partitions(self, surely: bool = False) -> int:
         """The partition count, 0 without the topic. With ``surely``, the count is 0 only if no
@@ -105,9 +104,17 @@ class AuxiliaryTopic:
         :param before: how many partitions there are, 0 if there is no topic.
         """
         if before == 0:
-            self._admin.make_topic(self.name, tasks, _SETTINGS)
+            # -1: the brokers' own replication factor.
+            new = self._kafka.admin.NewTopic(self.name, tasks, -1, config=_SETTINGS)
+            self._change("making topic", self._log.admin.create_topics, new, "TOPIC_ALREADY_EXISTS")
         if 0 < before < tasks:
-            self._admin.widen_topic(self.name, tasks)
+            more = self._kafka.admin.NewPartitions(self.name, tasks)
+            self._change(
+                "adding partitions to topic",
+                self._log.admin.create_partitions,
+                more,
+                "INVALID_PARTITIONS",
+            )
         if before < tasks:
             self._wait_for(
                 "it lacks partitions",
@@ -117,10 +124,25 @@ class AuxiliaryTopic:
     def delete(self) -> None:
         """Delete the topic, and wait until the broker that answers no longer has the topic."""
         before = self._id()
-        self._admin.delete_topic(self.name)
+        self._change(
+            "deleting topic", self._log.admin.delete_topics, self.name, "UNKNOWN_TOPIC_OR_PART"
+        )
         self._wait_for(
             "it is deleted, and a broker still has it", lambda: not before or self._id() != before
         )
+
+    def _change(
+        self, doing: str, request: Callable[..., dict[str, Any]], change: Any, done: str
+    ) -> None:
+        """Send a ``request`` for one ``change``, and wait. The error ``done`` means that another
+        process has made the change."""
+        with self._log.translated(f"{doing} {self.name}"):
+            (future,) = request([change], request_timeout=client.CALL_TIMEOUT_S).values()
+            try:
+                future.result()
+            except self._kafka.KafkaException as error:
+                if error.args[0].name() != done:
+                    raise
 
     def _id(self) -> str:
         topic = self._log.describe([self.name]).get(self.name)
@@ -133,10 +155,10 @@ class AuxiliaryTopic:
             time.
         """
         try:
-            policy = self._admin.settings_of(self.name).get("cleanup.policy", "compact")
+            settings = self._log.settings_of([self.name]).get(self.name, {})
         except errors.SetupError:
             return  # this user may not see settings
-        if policy != "compact":
+        if (policy := settings.get("cleanup.policy", "compact")) != "compact":
             raise errors.SetupError(
                 f"{self._log.cluster.owner}: the auxiliary topic {self.name} has cleanup.policy={policy}, and would forget which transactions are"
                 " written\n  Set cleanup.policy to compact. If nothing is written yet, you may also delete the topic: the sink makes a new one."

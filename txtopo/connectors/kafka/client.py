@@ -26,6 +26,9 @@ from txtopo import errors
 from txtopo.stores import place
 from txtopo.topology import redaction
 
+SPOUT = "Kafka spout"
+"""How every message for users of a spout begins."""
+
 SECRETS = (
     "sasl.password",
     "ssl.key.password",
@@ -54,6 +57,29 @@ _NOT_FOR_USERS = {
         "  Give client['sasl.mechanism'], client['sasl.username'], and client['sasl.password_env'] or client['sasl.password_file']."
     ),
 }
+
+_OF_SPOUTS = {
+    "group.id": "the spout joins no group, and client_group publishes progress for dashboards",
+    "enable.auto.commit": "positions are in ZooKeeper",
+    "enable.auto.offset.store": "positions are in ZooKeeper",
+    "auto.offset.reset": "a position that is gone is an error, and start says where to begin",
+    "enable.partition.eof": "the end of a batch is known by it",
+    "isolation.level": "give isolation",
+}
+_OF_SINKS = {
+    "transactional.id": "it is made of the auxiliary topic and the task, so that a newer attempt fences an older one",
+    "transaction.timeout.ms": "give transaction_timeout_s",
+    "enable.idempotence": "without it a record may be there twice",
+    "acks": "a record counts when all replicas in sync have it",
+    "request.required.acks": "a record counts when all replicas in sync have it",
+    "max.in.flight": "more than five lose the order of records, and fewer are of no use",
+    "max.in.flight.requests.per.connection": "more than five lose the order of records, and fewer are of no use",
+    "message.timeout.ms": "give transaction_timeout_s, which bounds it",
+    "delivery.timeout.ms": "give transaction_timeout_s, which bounds it",
+    "isolation.level": "auxiliary records are read committed",
+    "allow.auto.create.topics": "the auxiliary topic needs settings of its own, and yours exists",
+}
+"""Settings on which a promise of spouts, or of sinks and exporters, rests, and the reasons."""
 
 _HARMLESS = """
 api.version.fallback.ms api.version.request api.version.request.timeout.ms batch.num.messages batch.size broker.address.family
@@ -93,7 +119,7 @@ class Cluster:
     """
 
     owner: str
-    """How every message begins: ``Kafka spout`` or ``Kafka sink``."""
+    """How every message begins: :data:`SPOUT`, or a sink or an exporter."""
     servers: str
     settings: Mapping[str, Any]
     """The user's settings: the argument ``client``."""
@@ -106,6 +132,7 @@ class Cluster:
             raise errors.ConfigError(
                 f"{self.owner}: client is no dict from librdkafka's settings to their values\n  Give a dict, or leave client out."
             )
+        ours = _OF_SPOUTS if self.owner == SPOUT else _OF_SINKS
         for name, value in self.settings.items():
             secret, _, source = name.rpartition("_")
             if source in _SOURCES and not (isinstance(value, str) and value):
@@ -123,6 +150,10 @@ class Cluster:
                 )
             if name in _NOT_FOR_USERS:
                 raise errors.ConfigError(f"{self.owner}: client[{name!r}] {_NOT_FOR_USERS[name]}")
+            if name in ours:
+                raise errors.ConfigError(
+                    f"{self.owner}: client[{name!r}] is not for users: {ours[name]}\n  Leave it out."
+                )
             if secret in SECRETS and source in _SOURCES:
                 continue
             if name not in HARMLESS:
@@ -195,19 +226,6 @@ class Cluster:
         return (
             f"{self.servers}:{sorted((name, str(value)) for name, value in self.settings.items())}"
         )
-
-
-def refuse_overrides(owner: str, settings: Mapping[str, Any], ours: Mapping[str, str]) -> None:
-    """Refuse user settings on which a promise rests.
-
-    :param ours: the reason, by setting.
-    :raises errors.ConfigError: ``settings`` has a setting in ``ours``.
-    """
-    for name, reason in ours.items():
-        if isinstance(settings, Mapping) and name in settings:
-            raise errors.ConfigError(
-                f"{owner}: client[{name!r}] is not for users: {reason}\n  Leave it out."
-            )
 
 
 def confluent_kafka() -> Any:

@@ -143,10 +143,6 @@ class Columns:
                 )
         return pa.schema(columns)
 
-    def converter(self) -> Converter:
-        """A converter to these columns. Loads libraries that only executors need."""
-        return Converter(self)
-
 
 class Converter:
     """Makes a RecordBatch from some messages in one partition."""

@@ -77,7 +77,7 @@ class _InColumns(spouts._KafkaSpout):
         )
 
     def get_emitter(self, conf: TopologyConf, context: TopologyContext) -> spouts._Emitter:
-        return _ColumnEmitter(reading.reader_of(context, self.source), self.columns.converter())
+        return _ColumnEmitter(reading.reader_of(context, self.source), Converter(self.columns))
 
 
 class KafkaColumnSpout(_InColumns, spouts.KafkaTransactionalSpout):

@@ -14,6 +14,7 @@ from txtopo import errors
 from txtopo.connectors.kafka import ledger as ledgers
 from txtopo.connectors.kafka import messages, producing, target
 from txtopo.connectors.kafka.producing import Message
+from txtopo.sinks import tuple_rows
 from txtopo.topology import context as contexts
 from txtopo.topology import transaction
 
@@ -32,15 +33,15 @@ class Intake:
         resource: target.Resource,
         owner: str,
         fields: Sequence[str],
-        task: int = 0,
+        task: int,
     ) -> None:
         self._convert = messages.Convert(shape, fields, owner)
         self._shape = shape
         self._ledger = ledger
-        self._resource = resource
+        self._targets = target.targets_of(resource, ledger.cluster)
         self._owner = owner
         self._task = task
-        self._targets: dict[str, target.Target] = {}
+        self._topics: dict[str, target.Target] = {}
         self._taken = 0
 
     def __call__(self, values: Sequence[Any]) -> Message:
@@ -53,13 +54,11 @@ class Intake:
         self._taken += 1
         try:
             message = self._convert(values)
-            topic = self._targets.get(message.topic)
+            topic = self._topics.get(message.topic)
             if topic is None or message.partition >= topic.partitions:
                 has_key = self._shape.key is not None
-                topic = target.checked(
-                    self._resource, self._ledger.cluster, message.topic, has_key, message.partition
-                )
-                self._targets[message.topic] = topic
+                topic = self._targets.checked(message.topic, has_key, message.partition)
+                self._topics[message.topic] = topic
             if message.partition >= topic.partitions:
                 raise messages.RefusedError(
                     f"the partition is {message.partition}, and topic {message.topic} has {topic.partitions}"
@@ -69,7 +68,7 @@ class Intake:
                     f"the key is None, and topic {message.topic} is compacted: every record needs a key"
                 )
         except messages.RefusedError as error:
-            row = messages.shown(self._convert.fields, values)
+            row = tuple_rows.described(self._convert.fields[1:], values[1:])
             raise errors.RowRefusedError(
                 self._ledger.sink,
                 self._owner,
@@ -132,9 +131,10 @@ def _bounds_that_hold(
 
     :raises errors.FailedException: a bound was another when this process asked for it.
     """
-    known = target.bytes_max(context.resource, ledger.cluster, rows)
-    target.forget(context.resource, ledger.cluster)
-    bounds = target.bytes_max(context.resource, ledger.cluster, rows)
+    targets = target.targets_of(context.resource, ledger.cluster)
+    known = targets.bytes_max(rows)
+    targets.forget()
+    bounds = targets.bytes_max(rows)
     for topic in bounds:
         if known.get(topic) != bounds[topic]:
             raise errors.FailedException(

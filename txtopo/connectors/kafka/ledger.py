@@ -173,7 +173,7 @@ class Ledger(task_ledger.TaskLedger):
         :param rows: the rows that the producer must have room for.
         """
         topic = self.auxiliary_topic(own.topology_id, own.component)
-        sizes = target.sizes_of(context.resource, self.cluster, rows)
+        sizes = target.targets_of(context.resource, self.cluster).sizes_of(rows)
         id = f"{topic}.{own.task}"
         # By process id: a forked child lacks the threads that its parent's producers need.
         writers: Writers = context.resource(
@@ -235,26 +235,27 @@ class Ledger(task_ledger.TaskLedger):
     ) -> Writer:
         """A writer for the task: a producer that has become the only one with its id, and the
         records in ``topic``, read after that."""
-        kept = auxiliary.AuxiliaryTopic(target.log_of(context.resource, self.cluster), topic)
+        log = target.targets_of(context.resource, self.cluster).log
+        kept = auxiliary.AuxiliaryTopic(log, topic)
         before = kept.partitions(
             surely=self.place.known_name(own.component) in (context.known_stores or {})
         )
         if before == 0:
             # The judge refuses a topic that was deleted after the component had written.
             task_ledger.Judge(self, context, own, None, None).is_written()
-        return self.begin_writer(kept, topic, before, own.task, own.tasks, sizes)
+        return self.begin_writer(kept, before, own.task, own.tasks, sizes)
 
     def begin_writer(
         self,
         kept: auxiliary.AuxiliaryTopic,
-        topic: str,
         before: int,
         task: int,
         tasks: int,
         sizes: producing.Sizes,
     ) -> Writer:
-        """Make the writer for ``task``, one of ``tasks``, in the auxiliary topic ``topic``, which
-        has ``before`` partitions."""
+        """Make the writer for ``task``, one of ``tasks``, in the auxiliary topic ``kept``, which has
+        ``before`` partitions."""
+        topic = kept.name
         kept.make(tasks, before)
         kept.check_is_kept()
         producer = producing.TaskProducer(self.cluster, f"{topic}.{task}", self.timeout_s, sizes)

@@ -230,6 +230,24 @@ class Log:
             described[name] = Topic(str(answer.topic_id), len(answer.partitions))
         return described
 
+    def settings_of(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+        """The settings of the topics in ``topics`` that exist."""
+        admin = self._kafka.admin
+        resources = [admin.ConfigResource(admin.ResourceType.TOPIC, topic) for topic in topics]
+        if not resources:
+            return {}
+        settings = {}
+        with self.translated("asking for the settings of topics"):
+            futures = self.admin.describe_configs(resources, request_timeout=client.CALL_TIMEOUT_S)
+        for resource, future in futures.items():
+            try:
+                with self.translated(f"asking for the settings of topic {resource.name}"):
+                    answer = future.result()
+            except UnknownTopicError:
+                continue
+            settings[resource.name] = {name: entry.value for name, entry in answer.items()}
+        return settings
+
     def offsets(self, wanted: dict[Partition, Any], isolation: str = "") -> dict[Partition, Offset]:
         """Each partition's offset by its ``OffsetSpec``, in one call."""
         try:
@@ -400,6 +418,13 @@ class UnknownTopicError(errors.SetupError):
     """The topic does not exist."""
 
     page = "kafka.html"
+
+
+def partitions_of(topics: Mapping[str, Topic]) -> list[Partition]:
+    """The partitions in ``topics``, in order."""
+    return [
+        (name, partition) for name, topic in topics.items() for partition in range(topic.partitions)
+    ]
 
 
 def _late(known: Mapping[str, int], described: Mapping[str, Topic]) -> list[str]:

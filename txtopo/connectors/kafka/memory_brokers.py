@@ -159,13 +159,11 @@ class _Producer:
 
 
 class Brokers:
-    """A cluster of brokers.
+    """A cluster of brokers."""
 
-    :param are_markers_late: a commit is answered before its markers are written.
-    """
-
-    def __init__(self, are_markers_late: bool = False) -> None:
-        self.are_markers_late = are_markers_late
+    def __init__(self) -> None:
+        self.are_markers_late = True
+        """Whether a commit is answered before its markers are written."""
         self.clock_ms: Callable[[], int] = now_ms
         """The timestamp for a record without one."""
         self.turn: contextlib.AbstractContextManager[Any] = threading.RLock()

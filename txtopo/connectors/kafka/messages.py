@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 from txtopo import errors, plain_json
 from txtopo.connectors.kafka.producing import Message
-from txtopo.sinks import tuple_rows
 
 Format = Literal["bytes", "text", "json"]
 FORMATS = ("bytes", "text", "json")
@@ -197,11 +196,6 @@ class Convert:
         return self.fields.index(field)
 
 
-def shown(fields: Sequence[str], values: Sequence[Any]) -> str:
-    """A row for an error, without the attempt."""
-    return tuple_rows.described(fields[1:], values[1:])
-
-
 def _encoded(format: Format, field: str, value: Any) -> bytes | None:
     if value is None:
         return None
@@ -278,6 +272,3 @@ def _timestamp_ms(value: Any) -> int:
             f"the timestamp is {value!r}, and not a datetime with a time zone, milliseconds after 1970, or None (now)"
         )
     return value
-
-
-__all__ = ["Convert", "Message", "RefusedError", "Shape"]

@@ -36,9 +36,15 @@ from typing import Any
 from txtopo import errors
 from txtopo.connectors.kafka import source as sources
 from txtopo.connectors.kafka.auxiliary import AuxiliaryTopic
-from txtopo.connectors.kafka.log import Offset, Partition, Topic, UnknownTopicError
+from txtopo.connectors.kafka.log import (
+    Log,
+    Offset,
+    Partition,
+    Topic,
+    UnknownTopicError,
+    partitions_of,
+)
 from txtopo.connectors.kafka.source import GROUP, LogChangedError, Source
-from txtopo.connectors.kafka.topic_admin import TopicAdmin
 from txtopo.topology import spout
 
 LOGGER = logging.getLogger("txtopo.kafka")
@@ -230,8 +236,8 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         for _ in range(_LOOKS):
             topics = before
             try:
-                ends = self._log.ends(_partitions(topics))
-                beginnings = self._log.beginnings(_partitions(topics))
+                ends = self._log.ends(partitions_of(topics))
+                beginnings = self._log.beginnings(partitions_of(topics))
             except UnknownTopicError:
                 before = self._named_topics(last)
                 continue
@@ -251,7 +257,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         self._looked_at = self._clock()
         self._gone -= ends.keys()
         begin = max(self._indices.values(), default=-1) + 1
-        unbound = [place for place in sorted(_partitions(topics)) if place not in self._indices]
+        unbound = [place for place in sorted(partitions_of(topics)) if place not in self._indices]
         self._indices.update({place: begin + number for number, place in enumerate(unbound)})
 
     def _look_at_ends(self, last: Mapping[int, Any]) -> None:
@@ -282,7 +288,7 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         )
         if isinstance(source.topics, re.Pattern):
             # A sink's auxiliary topic may have any name, and is compacted.
-            doubtful = TopicAdmin(self._log).compacted({*listed} - known)
+            doubtful = _compacted(self._log, {*listed} - known)
             listed = [
                 name
                 for name in listed
@@ -309,14 +315,14 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
     def _check_not_compacted(self, topics: Iterable[str]) -> None:
         if self._source.is_opaque or self._source.compacted:
             return
-        for topic in TopicAdmin(self._log).compacted(topics):
+        for topic in _compacted(self._log, topics):
             raise errors.SetupError(
                 f"{self._source.cluster.owner}: topic {topic} is compacted, so a replay may have fewer records than the first attempt\n"
                 "  Use OpaqueKafkaTransactionalSpout with opaque stores, or give compacted=True, if every key is written once."
             )
 
     def _readable(self) -> list[Partition]:
-        return _partitions(self._topics)
+        return partitions_of(self._topics)
 
     # -- positions --------------------------------------------------------------------------------
 
@@ -546,11 +552,11 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         return shares
 
 
+def _compacted(log: Log, topics: Iterable[str]) -> list[str]:
+    """The compacted topics in ``topics``, sorted."""
+    settings = log.settings_of(topics)
+    return [topic for topic in sorted(settings) if "compact" in settings[topic]["cleanup.policy"]]
+
+
 def _place(metadata: Mapping[str, Any]) -> Partition:
     return metadata["topic"], metadata["partition"]
-
-
-def _partitions(topics: Mapping[str, Topic]) -> list[Partition]:
-    return [
-        (name, partition) for name, topic in topics.items() for partition in range(topic.partitions)
-    ]

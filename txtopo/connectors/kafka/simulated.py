@@ -56,7 +56,7 @@ class SimulatedBrokers(memory_brokers.Brokers):
         _by_name[self.name] = self
 
     def _begin(self) -> None:
-        super().__init__(are_markers_late=True)
+        super().__init__()
         # Schedules with equal rows have equal records.
         self.clock_ms = lambda: 0
 

@@ -24,20 +24,6 @@ from txtopo.topology.stream import Fields
 from txtopo.topology.transaction import TransactionAttempt
 
 _OWNER = "Kafka sink"
-OURS = {
-    "transactional.id": "it is made of the auxiliary topic and the task, so that a newer attempt fences an older one",
-    "transaction.timeout.ms": "give transaction_timeout_s",
-    "enable.idempotence": "without it a record may be there twice",
-    "acks": "a record counts when all replicas in sync have it",
-    "request.required.acks": "a record counts when all replicas in sync have it",
-    "max.in.flight": "more than five lose the order of records, and fewer are of no use",
-    "max.in.flight.requests.per.connection": "more than five lose the order of records, and fewer are of no use",
-    "message.timeout.ms": "give transaction_timeout_s, which bounds it",
-    "delivery.timeout.ms": "give transaction_timeout_s, which bounds it",
-    "isolation.level": "auxiliary records are read committed",
-    "allow.auto.create.topics": "the auxiliary topic needs settings of its own, and yours exists",
-}
-"""Settings that users may not give, and why."""
 
 
 class KafkaSink(sinks.Sink):
@@ -104,7 +90,6 @@ class KafkaSink(sinks.Sink):
         tombstones: bool = False,
         client: Mapping[str, Any] | None = None,
     ) -> None:
-        clients.refuse_overrides(_OWNER, client or {}, OURS)
         self.shape = messages.Shape(
             topic,
             key,
@@ -152,11 +137,10 @@ class KafkaSink(sinks.Sink):
     ) -> None:
         """Ask the brokers whether the topic exists and takes records. Skips a topic that a field
         names."""
+        targets = target.targets_of(resource, self.ledger.cluster)
         if self.shape.topic_field is None:
-            target.checked(
-                resource, self.ledger.cluster, self.shape.topic, self.shape.key is not None
-            )
-        target.check_timeout(resource, self.ledger.cluster, self.ledger.timeout_s)
+            targets.checked(self.shape.topic, self.shape.key is not None)
+        targets.check_timeout(self.ledger.timeout_s)
 
     def taker(self, context: TopologyContext, fields: Sequence[str]) -> intake.Intake:
         return intake.Intake(

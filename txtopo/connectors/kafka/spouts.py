@@ -19,16 +19,7 @@ from txtopo.topology.context import CoordinatorContext, TopologyContext
 from txtopo.topology.stream import Fields, OutputFieldsDeclarer, with_attempt
 from txtopo.topology.transaction import TransactionAttempt
 
-_OWNER = "Kafka spout"
-_OURS = {
-    "group.id": "the spout joins no group, and client_group publishes progress for dashboards",
-    "enable.auto.commit": "positions are in ZooKeeper",
-    "enable.auto.offset.store": "positions are in ZooKeeper",
-    "auto.offset.reset": "a position that is gone is an error, and start says where to begin",
-    "enable.partition.eof": "the end of a batch is known by it",
-    "isolation.level": "give isolation",
-}
-"""Settings that users may not give, and why."""
+_OWNER = clients.SPOUT
 
 
 class _KafkaSpout(destination.Simulable):
@@ -57,7 +48,6 @@ class _KafkaSpout(destination.Simulable):
         client: Mapping[str, Any] | None = None,
         lost: sources.Lost = "stop",
     ) -> None:
-        clients.refuse_overrides(_OWNER, client or {}, _OURS)
         cluster = clients.Cluster(_OWNER, servers, {} if client is None else client)
         is_several = isinstance(topics, Iterable) and not isinstance(topics, str | bytes)
         named: Any = (

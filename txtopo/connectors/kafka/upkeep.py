@@ -18,7 +18,7 @@ from typing import Any
 from txtopo import errors
 from txtopo.connectors.kafka import auxiliary, client, producing
 from txtopo.connectors.kafka.auxiliary import AuxiliaryTopic, Record
-from txtopo.connectors.kafka.log import Log, UnknownTopicError
+from txtopo.connectors.kafka.log import Log, UnknownTopicError, partitions_of
 from txtopo.connectors.kafka.messages import FIELD
 from txtopo.sinks.task_ledger import fences_of
 from txtopo.stores import place as places
@@ -156,20 +156,13 @@ class AuxiliaryTopics:
                 lines.append({**line, **({} if record is None else dataclasses.asdict(record))})
                 if record is not None and not record.target.startswith(FIELD):
                     targets[record.target] = None
-        for name, topic in self._log.describe(targets).items():
-            partitions = [(name, partition) for partition in range(topic.partitions)]
-            stable = self._log.ends(partitions)
-            ends = self._log.ends(partitions, "read_uncommitted")
-            lines.extend(
-                {
-                    "target": name,
-                    "partition": place[1],
-                    "readers_wait_at": stable[place].offset,
-                    "end": ends[place].offset,
-                }
-                for place in partitions
-                if stable[place].offset < ends[place].offset
-            )
+        partitions = partitions_of(self._log.describe(targets))
+        stable = self._log.ends(partitions)
+        ends = self._log.ends(partitions, "read_uncommitted")
+        for place in partitions:
+            if stable[place].offset < ends[place].offset:
+                waiting = {"readers_wait_at": stable[place].offset, "end": ends[place].offset}
+                lines.append({"target": place[0], "partition": place[1], **waiting})
         return lines
 
     @_asking()
@@ -188,12 +181,7 @@ class AuxiliaryTopics:
     @_asking()
     def has_records(self, topic: str) -> bool:
         """Whether the user's topic ``topic`` has records."""
-        described = self._log.describe([topic])
-        partitions = [
-            (name, partition)
-            for name in described
-            for partition in range(described[name].partitions)
-        ]
+        partitions = partitions_of(self._log.describe([topic]))
         beginnings = self._log.beginnings(partitions)
         ends = self._log.ends(partitions, "read_uncommitted")
         return any(beginnings[place].offset < ends[place].offset for place in partitions)

@@ -36,41 +36,10 @@ TABLE = "sink_transactions"
 """The default name for the table with the auxiliary rows."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Database:
-    """Facts about a database that a ledger needs before it connects."""
-
-    writer: str
-    """The module that writes rows."""
-    extra: str = ""
-    """The extra of txtopo's package that brings the driver."""
-    no_undo_log: str = ""
-    """Why the database cannot have an undo log. Empty if it can."""
-
-
-_DATABASES = {
-    "sqlite": _Database("txtopo.connectors.sql.sqlite"),
-    "postgresql+psycopg": _Database("txtopo.connectors.sql.postgresql", "postgres"),
-    "mysql+pymysql": _Database(
-        "txtopo.connectors.sql.mysql",
-        "mysql",
-        "which MySQL and MariaDB cannot make inside a transaction",
-    ),
-}
-"""By an address's scheme. A new database for sinks is registered here, in
-``txtopo.stores.servers.store`` as a server for stores, and in ``parameters`` with its quotes.
-"""
-
-
-_SIMULATED = "txtopo.connectors.sql.simulated"
-"""The module of the database in memory."""
-
-
 class Ledger(base.Store):
     """A store for auxiliary rows, beside the table ``target``. Made by :func:`open_ledger`."""
 
     target: sql_target.Target
-    scheme: str
     has_one_attempt: bool = False
     """Whether all writers in a transaction must agree on the attempt. The attempt's number then says
     how the rows are divided among the writers."""
@@ -227,9 +196,9 @@ class Ledger(base.Store):
 
     def simulated(self, world: destination.World) -> destination.Destination:
         """The ledger's own code, on a store and a table in memory."""
-        simulated: destination.Destination = importlib.import_module(_SIMULATED).SimulatedLedger(
-            self, world.store(self)
-        )
+        simulated: destination.Destination = importlib.import_module(
+            "txtopo.connectors.sql.simulated"
+        ).SimulatedLedger(self, world.store(self))
         return simulated
 
     @property
@@ -257,10 +226,12 @@ class Ledger(base.Store):
         return columns
 
     def _writer(self) -> Any:
+        """The module that writes rows to the target's database."""
+        dialect = self.target.dialect
         try:
-            return importlib.import_module(_DATABASES[self.scheme].writer)
+            return importlib.import_module(f"txtopo.connectors.sql.{dialect}")
         except ImportError as error:
-            extra = _DATABASES[self.scheme].extra
+            extra = "postgres" if dialect == "postgresql" else dialect
             raise errors.SetupError(
                 f"the sink {self.sink} needs a driver that cannot be imported: {error}\n  Type: pip install 'txtopo[{extra}]'"
             ) from error
@@ -302,11 +273,10 @@ def open_ledger(
             opaque=target.opaque,
             **options,
         )
-        scheme = "sqlite"
-    if (why := _DATABASES[scheme].no_undo_log) and target.has_undo_log:
+    if target.dialect == "mysql" and target.has_undo_log:
         raise errors.UsageError(
-            f"an opaque SqlSink with a key needs an undo log, {why} ({target.name})\n"
+            f"an opaque SqlSink with a key needs an undo log, which MySQL and MariaDB cannot make inside a transaction ({target.name})\n"
             "  Give mark='column' instead of key=, or use a transactional spout without opaque=True, or an SqlStore with opaque=True."
         )
-    ledger.target, ledger.scheme = target, scheme
+    ledger.target = target
     return ledger

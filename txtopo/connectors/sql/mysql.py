@@ -12,7 +12,6 @@ Needs PyMySQL.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
@@ -78,10 +77,9 @@ def _write(cursor: Any, work: Work) -> None:
     target = work.target
     with _blaming(work):
         if target.statement is not None:
-            statement = dataclasses.replace(target, statement=target.statement.replace("%", "%%"))
             _run(
                 cursor,
-                statement.given_to(lambda name: f"%({name})s"),
+                target.pyformat,
                 (dict(zip(target.columns, row, strict=True)) for row in work.rows),
             )
             return
@@ -213,16 +211,13 @@ def _blaming(work: Work) -> Iterator[None]:
         is_of_data = isinstance(error, pymysql.err.DataError | pymysql.err.IntegrityError)
         if not is_of_data and faults.may_pass(error) and _otherwise(work, error) is None:
             raise
-        raise work.refusal(0, None, _said(error)) from error
+        raise work.refusal(0, None, faults.message(error)) from error
 
 
 def _otherwise(work: Work, error: object) -> errors.SetupError | None:
     """What ``error`` means if no row but the statement or the table is wrong, where it may be."""
-    number = error.args[0] if isinstance(error, pymysql.err.MySQLError) and error.args else 0
-    if number in (*_CURES, _NO_COLUMN) or isinstance(error, pymysql.err.ProgrammingError):
-        return work.mistake(_said(error), number, _CURES)
-    return None
-
-
-def _said(error: Any) -> str:
-    return " ".join(str(error.args[-1] if error.args else error).split())
+    if not isinstance(error, pymysql.err.MySQLError):
+        return None
+    number = error.args[0] if error.args else 0
+    is_mistake = number in (*_CURES, _NO_COLUMN) or isinstance(error, pymysql.err.ProgrammingError)
+    return work.mistake(faults.message(error), number, _CURES) if is_mistake else None

@@ -96,7 +96,8 @@ def _write(cursor: psycopg.Cursor[Any], session: Any, work: Work) -> None:
     target = work.target
     with _blaming(work):
         if target.statement is not None:
-            _run_statement(cursor, target, work.rows)
+            rows = (dict(zip(target.columns, row, strict=True)) for row in work.rows)
+            cursor.executemany(target.pyformat.encode(), rows)
         elif target.key:
             _upsert(cursor, session, work)
         else:
@@ -186,14 +187,6 @@ def _restore_together(cursor: psycopg.Cursor[Any], target: Target, mark: str, un
 def _run(cursor: psycopg.Cursor[Any], statement: str, values: Sequence[Any] = ()) -> None:
     """Run a statement with ``values`` for ``%s``. Any other ``%`` is part of a name."""
     cursor.execute(statement.replace("%", "%%").replace("%%s", "%s").encode(), values)
-
-
-def _run_statement(cursor: psycopg.Cursor[Any], target: Target, rows: Iterable[Any]) -> None:
-    escaped = dataclasses.replace(target, statement=(target.statement or "").replace("%", "%%"))
-    statement = escaped.given_to(lambda name: f"%({name})s")
-    cursor.executemany(
-        statement.encode(), (dict(zip(target.columns, row, strict=True)) for row in rows)
-    )
 
 
 def _copy(

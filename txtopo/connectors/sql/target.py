@@ -103,9 +103,11 @@ class Target:
             for column in self.key
         )
 
-    def given_to(self, sort: Callable[[str], str]) -> str:
-        """The statement, with each ``:name`` as ``sort(name)``."""
-        return parameters.replaced(self.statement or "", self.dialect, sort)
+    @property
+    def pyformat(self) -> str:
+        """The statement with ``%(name)s`` for each ``:name``, and any other ``%`` doubled."""
+        doubled = (self.statement or "").replace("%", "%%")
+        return parameters.replaced(doubled, self.dialect, lambda name: f"%({name})s")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -200,7 +202,7 @@ def write_or_blame(
     run: Callable[[str], object],
     work: Work,
     write: Callable[[Work], None],
-    otherwise: Callable[[Work, object], Exception | None] = lambda work, error: None,
+    otherwise: Callable[[Work, object], Exception | None],
 ) -> None:
     """Run ``write(work)``. If the database refuses without naming the row, search for the fewest
     first rows that are refused. ``run`` runs a statement in the transaction, which ends with the

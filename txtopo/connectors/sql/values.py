@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import functools
 import itertools
 import math
 import re
@@ -148,6 +149,7 @@ def _are_kept(values: Sequence[Any], column: Column, dialect: str) -> bool:
     return True
 
 
+@functools.lru_cache
 def changes(kind: type, column: Column) -> Callable[[Any], object] | None:
     """Make a test whether ``column`` changes a value with type ``kind``. None if all are kept."""
     exact = decimal.Decimal
@@ -255,7 +257,8 @@ def objection(value: Any, column: Column, dialect: str) -> str:
     """Why ``column`` in the ``dialect`` does not keep ``value``. Empty if the column does."""
     if value is None:
         return "is None" if column.is_key else ""
-    kind, zone, type_ = type(value), getattr(value, "tzinfo", None), column.type
+    kind: type = type(value)
+    zone, type_ = getattr(value, "tzinfo", None), column.type
     if kind not in (
         taken := [
             kind

@@ -149,7 +149,7 @@ def translating(address: str, connecting: bool = False) -> Iterator[None]:
 
 def meaning(address: str, error: BaseException, connecting: bool, lost: bool) -> Exception:
     """The txtopo error that stands for ``error``. ``lost``: the connection is known to be gone."""
-    number, said = _number(error), _message(error)
+    number, said = _number(error), message(error)
     if number == _DEADLOCK:
         return failures.busy(address, f"two transactions waited for each other ({said})")
     if number in _CURES:
@@ -183,7 +183,7 @@ def _number(error: BaseException | None) -> int:
     return number if isinstance(number, int) else 0
 
 
-def _message(error: BaseException) -> str:
+def message(error: BaseException) -> str:
     """The server's or the driver's message, on one line."""
     words = error.args[1] if isinstance(error, DRIVER_ERROR) and len(error.args) > 1 else error
     return " ".join(str(words).split()) or "no reason was given"
