@@ -387,8 +387,10 @@ class Session(Statements, sessions.Session):
 class Reader:
     """Reads a store: all statements see one state."""
 
-    def __init__(self, run: server_layout.Run, tables: server_layout.Tables, form: str) -> None:
-        self._run, self._tables = run, tables
+    def __init__(
+        self, run: server_layout.Run, tables: server_layout.Tables, address: str, form: str
+    ) -> None:
+        self._run, self._tables, self._address = run, tables, address
         self.form = form
         """The stored form."""
 

@@ -248,7 +248,7 @@ class SqlStore(base.Store):
     def _reading(self, any_form: bool = False) -> Any:
         """Open a reader over a new connection, which sees one state of the store. Yields None if
         the store does not exist, and does not make the store."""
-        return self._backend().reading(self._place, any_form)
+        return self._backend().Connection.reading(self._place, any_form)
 
     def _backend(self) -> Any:
         dialect = _DIALECTS[self.url.partition("://")[0]]
