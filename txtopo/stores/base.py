@@ -307,11 +307,7 @@ class Store(results.Results, destination.Destination):
 
     def _recorded(self, context: contexts.TopologyContext) -> stamps.Recorded | None:
         """This store's recorded attempts that the context knows, by component."""
-        return (
-            None
-            if context.known_stores is None
-            else visible.recorded(context.known_stores, self.name)
-        )
+        return visible.recorded_in(context, self.name)
 
     def _number(self, context: contexts.TopologyContext) -> int:
         """The number of the transaction that this task begins: 1, 2, 3 … in each attempt."""
