@@ -146,13 +146,10 @@ class RedisStore(base.Store):
     def direct(self) -> direct.Direct:
         return _Direct(self._place, self._backend().Connection(), self.accept_loss)
 
-    def open_maintenance(
-        self, resources: base.Resources
-    ) -> contextlib.AbstractContextManager[sessions.Maintenance]:
-        maintenance: contextlib.AbstractContextManager[sessions.Maintenance] = self._connection(
-            resources
-        ).maintenance(self._place, self.accept_loss)
-        return maintenance
+    @contextlib.contextmanager
+    def open_maintenance(self, resources: base.Resources) -> Iterator[sessions.Maintenance]:
+        with self._connection(resources).maintenance(self._place, self.accept_loss) as session:
+            yield session
 
     def _connection(self, resources: base.Resources) -> Any:
         return resources(self._place.connection_name("redis"), self._backend().Connection)

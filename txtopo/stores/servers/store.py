@@ -196,13 +196,10 @@ class SqlStore(base.Store):
     def direct(self) -> direct.Direct:
         return _Direct(self._place, self._backend().Connection())
 
-    def open_maintenance(
-        self, resources: base.Resources
-    ) -> contextlib.AbstractContextManager[sessions.Maintenance]:
-        maintenance: contextlib.AbstractContextManager[sessions.Maintenance] = self._connection(
-            resources
-        ).maintenance(self._place)
-        return maintenance
+    @contextlib.contextmanager
+    def open_maintenance(self, resources: base.Resources) -> Iterator[sessions.Maintenance]:
+        with self._connection(resources).maintenance(self._place) as session:
+            yield session
 
     def _connection(self, resources: base.Resources) -> Any:
         return resources(self._place.connection_name("sql"), self._backend().Connection)
