@@ -173,7 +173,8 @@ class RedisStore(base.Store):
 
     def _read(self, function: Callable[[Any], Any]) -> Any:
         """Call ``function`` with a reader over a new connection."""
-        return self._backend().read(self._place, function)
+        with contextlib.closing(self._backend().Connection()) as connection:
+            return connection.read(self._place, function)
 
     def _backend(self) -> Any:
         try:
