@@ -53,11 +53,11 @@ class RoundTrips(Runs):
 def _counting_by_thread(session: Any) -> collections.Counter[str]:
     """The requests of ``session`` from now on, by the name of the thread that made them."""
     counts: collections.Counter[str] = collections.Counter()
-    count = session._count_round_trip
+    request = session._request
 
     def counted() -> None:
         counts[threading.current_thread().name] += 1
-        count()
+        request()
 
-    session._count_round_trip = counted
+    session._request = counted
     return counts

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from tests.patience import PATIENCE_S
+from tests.servers.state_backends import RoundTrips
 from txtopo import errors
 from txtopo.state import base
 from txtopo.state.base import (
@@ -212,18 +213,18 @@ def _made_again(subject: Subject) -> None:
 
 
 @CONTRACT.clause(
-    "every request counts as one round trip",
+    "every call costs one round trip",
     25,
-    cure="Count a request when it is sent, also if it is refused.",
+    cure="Send one request for each call, also if it is refused.",
 )
 def _round_trips(subject: Subject) -> None:
     store = subject.connect()
-    before = store.round_trips
+    trips = RoundTrips(store)
     store.multi([Create("/a"), Create("/b"), Create("/c")])
     store.get("/a")
     store.children("/")
     refused(StateConflictError, lambda: store.multi([Create("/a")]), "creating /a again")
-    equal(store.round_trips - before, 4, "the round trips of four requests")
+    equal(trips.count, 4, "the round trips of four calls")
 
 
 @CONTRACT.clause(

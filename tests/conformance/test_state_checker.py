@@ -97,12 +97,12 @@ class ByPath(memory.MemoryStateStore):
         super().close()
 
 
-class Uncounted(memory.MemoryStateStore):
-    """Counts what was applied only."""
+class Inquiring(memory.MemoryStateStore):
+    """Looks at the first node before it writes."""
 
     def multi(self, operations: Sequence[Operation]) -> None:
+        self.get(operations[0].path)
         super().multi(operations)
-        self._round_trips -= 1
 
 
 class Emptying(memory.MemoryStateStore):
@@ -153,7 +153,7 @@ FOUND_BY: dict[str, Callable[[memory.MemoryServer], StateStore]] = {
     "an ephemeral node goes when its session is closed": Lasting,
     "an ephemeral node goes when its session expires, and the client goes on with a new one": SameSession,
     "a node made again by another session survives the end of the first": ByPath,
-    "every request counts as one round trip": Uncounted,
+    "every call costs one round trip": Inquiring,
     "ensure makes parents, and leaves what is there": Emptying,
     "sessions that ensure the same path at once do not disturb each other": Impatient,
     "a path that ZooKeeper would refuse is refused": AnyPath,

@@ -13,6 +13,7 @@ import pytest
 
 from tests.patience import PATIENCE_S, wait_until
 from tests.servers.ensemble import Ensemble, Server
+from tests.servers.state_backends import RoundTrips
 from tests.servers.zookeeper_proxy import Proxy
 from tests.servers.zookeepers import SESSION_S
 from txtopo import errors
@@ -234,14 +235,14 @@ def metadata_of(size: int) -> dict[str, str]:
 def test_the_largest_record_that_we_allow_is_taken_by_a_server_as_it_comes(alone: Ensemble) -> None:
     with contextlib.closing(connected(alone.hosts, "/largest")) as store:
         state = TopologyState.open(store, "words", ALICE, metadata_bytes_max=LARGEST)
-        size = LARGEST
+        size, trips = LARGEST, RoundTrips(store)
         while True:
-            before, trips = administration.show(store, "words"), store.round_trips
+            before, sent = administration.show(store, "words"), trips.count
             try:
                 state.seal(TransactionAttempt(1, 0), TASKS, metadata_of(size))
                 break
             except errors.BatchTooLargeError as refused:
-                assert store.round_trips == trips
+                assert trips.count == sent
                 assert administration.show(store, "words") == before
                 size -= refused.size - LARGEST
         # The refused size was one byte above the bound.
@@ -263,7 +264,7 @@ def test_a_record_and_a_seal_that_do_not_fit_into_one_write_follow_each_other_on
     with contextlib.closing(connected(alone.hosts, "/two-writes")) as store:
         state = TopologyState.open(store, "words", ALICE, metadata_bytes_max=LARGEST)
         state.seal(TransactionAttempt(1, 0), TASKS, None)
-        trips = store.round_trips
+        trips = RoundTrips(store)
         half = 600 * 1024
         state.record(
             TransactionAttempt(1, 0),
@@ -271,7 +272,7 @@ def test_a_record_and_a_seal_that_do_not_fit_into_one_write_follow_each_other_on
             {},
             Seal(TransactionAttempt(2, 0), TASKS, metadata_of(half)),
         )
-        assert store.round_trips == trips + 2
+        assert trips.count == 2
         stored = administration.show(store, "words")
         assert (
             stored["current"],

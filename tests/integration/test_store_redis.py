@@ -476,7 +476,7 @@ class TestReaders:
 
         def interrupted(link: Link, script: Any, keys: Any, arguments: Any) -> Any:
             answer = run(link, script, keys, arguments)
-            if script is layout.PAGE:
+            if script is layout.RANGES:
                 txid = next(txids)
                 contract.run(store, other.task(), txid, 0, **{"000": -txid, "099": txid})
             return answer
@@ -531,8 +531,8 @@ class TestReaders:
 
         def noting(link: Link, script: Any, keys: Any, arguments: Any) -> Any:
             answer = run(link, script, keys, arguments)
-            if script is layout.PAGE:
-                pages.append(answer[1])
+            if script is layout.RANGES:
+                pages.append(answer[-1][0])
             return answer
 
         monkeypatch.setattr(Link, "run", noting)

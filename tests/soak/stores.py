@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.soak.world import World
 from txtopo import TopologyContext, TransactionAttempt
-from txtopo.stores import RedisStore, SqliteStore, SqlStore, Store, sessions, stamps
+from txtopo.stores import RedisStore, SqliteStore, SqlStore, Store, fencing, sessions, stamps
 from txtopo.stores.updates import Update
 
 SABOTAGES = ("blind-store", "no-take-back", "no-counts", "unsteady-source")
@@ -52,13 +52,8 @@ late."""
 class UntakenStore(SqliteStore):
     """Its fence is raised without taking back the writes of the attempt before."""
 
-    def _stand_at_fence(
-        self,
-        session: sessions.Session,
-        context: TopologyContext,
-        stamp: stamps.Stamp,
-        recorded: stamps.Recorded | None,
-    ) -> None:
+    def _stand_at_fence(self, session: sessions.Session, opening: fencing.Opening) -> None:
+        stamp = opening.stamp
         session.write_fence(
             stamps.Fence(
                 stamp.topology_id, stamp.component, stamp.generation, stamp.txid, stamp.attempt

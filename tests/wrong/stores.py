@@ -21,6 +21,7 @@ from txtopo.stores import (
     StoreChange,
     begun,
     codecs,
+    fencing,
     keys,
     rows,
     sessions,
@@ -292,23 +293,20 @@ class NeverDry(stores.MemoryStore):
 class TakingPlainBack(stores.MemoryStore):
     """Takes back the writes of an earlier attempt, also where no record has the content before."""
 
-    def _stand_at_fence(
-        self, session: sessions.Session, context: Any, stamp: stamps.Stamp, recorded: Any
-    ) -> None:
+    def _stand_at_fence(self, session: sessions.Session, opening: fencing.Opening) -> None:
+        stamp = opening.stamp
         fence = session.read_fence(stamp.topology_id, stamp.component)
         if fence is not None and fence.txid == stamp.txid and fence.attempt < stamp.attempt:
             session.take_back(fence)
-        super()._stand_at_fence(session, context, stamp, recorded)
+        super()._stand_at_fence(session, opening)
 
 
 class TrustingTheState(stores.MemoryStore):
     """Assumes that every attempt in the store was sealed."""
 
-    def _stand_at_fence(
-        self, session: sessions.Session, context: Any, stamp: stamps.Stamp, recorded: Any
-    ) -> None:
-        context.first_attempt = 0
-        super()._stand_at_fence(session, context, stamp, recorded)
+    def _stand_at_fence(self, session: sessions.Session, opening: fencing.Opening) -> None:
+        opening.context.first_attempt = 0
+        super()._stand_at_fence(session, opening)
 
 
 class ReadingAlong(stores.MemoryStore):

@@ -212,11 +212,7 @@ class Judge:
         self._ledger, self._place, self._context, self._own = ledger, ledger.place, context, own
         self._record, self._others = record, others or {}
         self._all = [*self._others.values(), *([] if record is None else [record])]
-        self._recorded = (
-            None
-            if context.known_stores is None
-            else visible.recorded(context.known_stores, ledger.name)
-        )
+        self._recorded = visible.recorded_in(context, ledger.name)
         self.tasks_before = self._tasks_before()
         """The task count in the transaction before. ``None`` if there was none."""
         self.leftover = range(own.tasks, self.tasks_before or 0) if others is not None else range(0)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import abc
 import functools
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -109,19 +108,6 @@ class StateStore(abc.ABC):
 
     address: str
     """The store's name for people: ``host:port/chroot/root``."""
-
-    def __init__(self) -> None:
-        self._round_trips = 0
-        self._round_trips_lock = threading.Lock()
-
-    @property
-    def round_trips(self) -> int:
-        """How many requests this session has sent, answered or not."""
-        return self._round_trips
-
-    def _count_round_trip(self) -> None:
-        with self._round_trips_lock:
-            self._round_trips += 1
 
     @property
     @abc.abstractmethod

@@ -278,13 +278,7 @@ class Lease:
 
     def _create_lease(self, epoch: int) -> base.Create:
         record = records.LeaseRecord(
-            host=self._holder.host,
-            pid=self._holder.pid,
-            started=self._holder.started,
-            name=self._holder.name,
-            process=self._holder.process,
-            epoch=epoch,
-            holder_id=self.holder_id,
+            **dataclasses.asdict(self._holder), epoch=epoch, holder_id=self.holder_id
         )
         return base.Create(self._paths.lease, record.encode(), ephemeral=True)
 

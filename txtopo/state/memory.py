@@ -127,7 +127,6 @@ class MemoryStateStore(base.StateStore):
     address = "memory"
 
     def __init__(self, server: MemoryServer | None = None) -> None:
-        super().__init__()
         self.server = server or MemoryServer()
         self.fault: Callable[[Sequence[base.Operation]], Fault | None] | None = None
         self._session = self.server.new_session()
@@ -171,7 +170,6 @@ class MemoryStateStore(base.StateStore):
         self.server.end_session(self._session)
 
     def _request(self) -> None:
-        self._count_round_trip()
         if self._closed:
             raise errors.ZooKeeperUnavailableError(
                 "this session with the memory store is closed\n  Open another."

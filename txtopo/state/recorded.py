@@ -30,7 +30,6 @@ class RecordedStateStore(base.StateStore):
     """
 
     def __init__(self, data_dir: Path, root: str, files: znode_files.ZnodeFiles) -> None:
-        super().__init__()
         self.address = str(data_dir)
         self._prefix = "/" + root.strip("/") if root.strip("/") else ""
         try:

@@ -87,7 +87,6 @@ class ZooKeeperStateStore(base.StateStore):
         login: credentials.Credentials | None = None,
         owner: credentials.Credentials | None = None,
     ) -> None:
-        super().__init__()
         self._servers, self._prefix = _parse(hosts, root)
         self.address = f"{self._servers}{self._prefix}"
         self._session_timeout_s = session_timeout_s
@@ -262,7 +261,6 @@ class ZooKeeperStateStore(base.StateStore):
         return self._prefix + base.check_path(path) if path != "/" else self._prefix or "/"
 
     def _request(self) -> None:
-        self._count_round_trip()
         if self._closed:
             raise errors.ZooKeeperUnavailableError(
                 f"the session with ZooKeeper at {self.address} is closed\n  Open another."

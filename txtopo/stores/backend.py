@@ -11,12 +11,11 @@ import abc
 import contextlib
 from collections.abc import Iterator
 
-from txtopo.stores import base, sessions, stamps
+from txtopo.stores import base, fencing, sessions
 from txtopo.stores.base import Resources
 from txtopo.stores.rows import check_form
 from txtopo.stores.sessions import Maintenance, RowsChangedError, Session
 from txtopo.stores.stamps import UNKNOWN_ATTEMPT, Fence, Row, Stamp
-from txtopo.topology import context as contexts
 
 
 class Backend(base.Store):
@@ -41,17 +40,12 @@ class Backend(base.Store):
         """
 
     @contextlib.contextmanager
-    def _fenced_session(
-        self,
-        context: contexts.TopologyContext,
-        stamp: stamps.Stamp,
-        recorded: stamps.Recorded | None,
-    ) -> Iterator[sessions.Session]:
+    def _fenced_session(self, opening: fencing.Opening) -> Iterator[sessions.Session]:
+        context = opening.context
         with self.open_session(context.resource) as session:
-            number = self._number(context)
             session.is_alone = context.num_tasks == 1
-            self._stand_at_fence(session, context, stamp, recorded)
-            session.count(stamp, number)
+            self._stand_at_fence(session, opening)
+            session.count(opening.stamp, opening.number)
             yield session
 
 

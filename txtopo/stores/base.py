@@ -166,9 +166,10 @@ class Store(results.Results, destination.Destination):
         name = self._place.known_name(context.component_id)
         with turns.take(context, name, self.address):
             opened: transactions.StoreTransaction | None = None
-            recorded = self._recorded(context)
+            number = context.touched_stores.get(name, 0) + 1
+            opening = fencing.Opening(context, stamp, self._recorded(context), number)
             try:
-                with self._fenced_session(context, stamp, recorded) as session:
+                with self._fenced_session(opening) as session:
                     earlier = context.store_steps.get(self.address, {})
                     steps_of_task = Steps(
                         self.address,
@@ -176,14 +177,14 @@ class Store(results.Results, destination.Destination):
                         self.codec,
                         stamp,
                         earlier,
-                        recorded,
+                        opening.recorded,
                         session.read_fences,
                     )
                     beside = reserved.Reserved(
                         session,
                         steps_of_task,
                         self.address,
-                        self._number(context),
+                        number,
                         context.opened_at,
                     )
                     opened = transactions.StoreTransaction(session, steps_of_task, beside)
@@ -275,12 +276,9 @@ class Store(results.Results, destination.Destination):
 
     @abc.abstractmethod
     def _fenced_session(
-        self,
-        context: contexts.TopologyContext,
-        stamp: stamps.Stamp,
-        recorded: stamps.Recorded | None,
+        self, opening: fencing.Opening
     ) -> contextlib.AbstractContextManager[sessions.Session]:
-        """A counted session (R34). While it is open, the fence names ``stamp``'s attempt.
+        """A counted session (R34). While it is open, the fence names the attempt of ``opening``.
 
         The fence may be raised in an earlier database transaction, which is not counted.
         """
@@ -307,25 +305,12 @@ class Store(results.Results, destination.Destination):
 
     def _recorded(self, context: contexts.TopologyContext) -> stamps.Recorded | None:
         """This store's recorded attempts that the context knows, by component."""
-        return (
-            None
-            if context.known_stores is None
-            else visible.recorded(context.known_stores, self.name)
-        )
+        return visible.recorded_in(context, self.name)
 
-    def _number(self, context: contexts.TopologyContext) -> int:
-        """The number of the transaction that this task begins: 1, 2, 3 … in each attempt."""
-        return context.touched_stores.get(self._place.known_name(context.component_id), 0) + 1
-
-    def _stand_at_fence(
-        self,
-        session: sessions.Session,
-        context: contexts.TopologyContext,
-        stamp: stamps.Stamp,
-        recorded: stamps.Recorded | None,
-    ) -> None:
+    def _stand_at_fence(self, session: sessions.Session, opening: fencing.Opening) -> None:
         """Check that the fence names this attempt, or make or raise the fence, or refuse to write
         (R27, R29, R31). ``fencing`` decides."""
+        context, stamp, recorded, _ = opening
         fence = session.read_fence(stamp.topology_id, stamp.component)
         decision = fencing.decide(self._place, self.kind, context, stamp, fence, recorded)
         if decision == "stand":

@@ -7,7 +7,7 @@ and asks no database. Runs on executors: standard library only.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from txtopo import errors
 from txtopo.stores import begun, completeness, stamps
@@ -17,6 +17,16 @@ from txtopo.topology import context as contexts
 Decision = Literal["stand", "raise", "take back"]
 """stand: the fence names this attempt · raise: make or raise the fence · take back: undo the writes
 by the fence's attempt, and raise the fence."""
+
+
+class Opening(NamedTuple):
+    """A store transaction that a task begins."""
+
+    context: contexts.TopologyContext
+    stamp: stamps.Stamp
+    recorded: stamps.Recorded | None
+    number: int
+    """1, 2, 3 … in each attempt."""
 
 
 def decide(

@@ -116,6 +116,13 @@ class Row:
         """The current value."""
         return self.steps[-1]
 
+    def taken_back(self) -> Row | None:
+        """The row as it was before its stamp's transaction, None if there was none (R31)."""
+        if self.prev is None:
+            return None
+        stamp = dataclasses.replace(self.stamp, txid=self.prev_txid, attempt=UNKNOWN_ATTEMPT)
+        return Row(self.key, stamp, prev=None, prev_txid=0, steps=[self.prev])
+
 
 FenceStanding = Literal[
     "absent",
@@ -210,6 +217,26 @@ def is_void(stamp: Stamp, own: Stamp, recorded: Recorded | None) -> bool:
         return False
     last = recorded.get(stamp.component)
     return last is None or stamp.txid > last.txid
+
+
+def is_undone_by(stamp: Stamp, void: Fence) -> bool:
+    """Whether ``stamp`` names the attempt in ``void``, or an earlier attempt at the same
+    transaction (R31)."""
+    same = (stamp.topology_id, stamp.component, stamp.generation, stamp.txid) == (
+        void.topology_id,
+        void.component,
+        void.generation,
+        void.txid,
+    )
+    return same and UNKNOWN_ATTEMPT != stamp.attempt <= void.attempt
+
+
+def is_swept(row: Row, own: Stamp) -> bool:
+    """Whether ``row`` is a tombstone of the component in ``own`` that no task needs any more."""
+    stamp = row.stamp
+    is_ours = (stamp.topology_id, stamp.component) == (own.topology_id, own.component)
+    is_over = stamp.txid < own.txid or stamp.generation != own.generation
+    return row.curr is None and is_ours and is_over
 
 
 def settled_txid(own: Stamp, recorded: Recorded | None) -> int:

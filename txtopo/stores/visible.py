@@ -28,6 +28,7 @@ from typing import Any
 
 from txtopo import errors
 from txtopo.stores import stamps
+from txtopo.topology import context as contexts
 from txtopo.topology import transaction
 
 
@@ -81,6 +82,12 @@ def recorded(stores: Mapping[str, transaction.TransactionAttempt], name: str) ->
     ``component/store``."""
     split = ((known.rpartition("/"), attempt) for known, attempt in stores.items())
     return {component: attempt for (component, _, store), attempt in split if store == name}
+
+
+def recorded_in(context: contexts.TopologyContext, name: str) -> stamps.Recorded | None:
+    """The recorded attempts for the store ``name`` that ``context`` knows, by component. None if no
+    record is kept."""
+    return None if context.known_stores is None else recorded(context.known_stores, name)
 
 
 def text_of(row: stamps.Row, as_of: VisibleTxid, recorded: stamps.Recorded) -> str | None:

@@ -251,33 +251,16 @@ class _Session(sessions.Session, sessions.Maintenance):
         return refused
 
     def take_back(self, void: stamps.Fence) -> None:
-        def is_undone(stamp: stamps.Stamp) -> bool:
-            of = (stamp.component, stamp.txid, stamp.topology_id, stamp.generation)
-            return (
-                of == (void.component, void.txid, void.topology_id, void.generation)
-                and stamps.UNKNOWN_ATTEMPT != stamp.attempt <= void.attempt
-            )
-
-        for row in self._rows_where(is_undone):
-            if row.prev is None:
+        for row in self._rows_where(lambda stamp: stamps.is_undone_by(stamp, void)):
+            before = row.taken_back()
+            if before is None:
                 del self._table.rows[row.key]
             else:
-                stamp = dataclasses.replace(
-                    row.stamp, txid=row.prev_txid, attempt=stamps.UNKNOWN_ATTEMPT
-                )
-                self._table.rows[row.key] = stamps.Row(row.key, stamp, None, 0, [row.prev])
+                self._table.rows[row.key] = before
 
     def sweep(self, stamp: stamps.Stamp) -> None:
-        def is_settled(of_row: stamps.Stamp) -> bool:
-            is_earlier = of_row.txid < stamp.txid or of_row.generation != stamp.generation
-            return (
-                of_row.topology_id == stamp.topology_id
-                and of_row.component == stamp.component
-                and is_earlier
-            )
-
-        for row in self._rows_where(is_settled):
-            if row.curr is None:
+        for row in list(self._table.rows.values()):
+            if stamps.is_swept(row, stamp):
                 del self._table.rows[row.key]
 
     def restamp(self, topology_id: str, component: str, stamp: stamps.Stamp) -> int:

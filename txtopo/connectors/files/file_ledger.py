@@ -345,11 +345,7 @@ class _Turn:
         :raises errors.TxtopoError: the task may not write.
         """
         own, fence = self._stamp, None
-        recorded = (
-            None
-            if self._context.known_stores is None
-            else visible.recorded(self._context.known_stores, self._ledger.name)
-        )
+        recorded = visible.recorded_in(self._context, self._ledger.name)
         if generation is not None and newest is not None:
             fence = self._fence(generation, newest)
         elif generation is not None and (

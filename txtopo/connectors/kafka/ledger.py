@@ -215,11 +215,7 @@ class Ledger(task_ledger.TaskLedger):
     ) -> bool:
         """Whether ``record`` comes from an earlier attempt than the component's last recorded
         attempt."""
-        last = (
-            None
-            if context.known_stores is None
-            else visible.recorded(context.known_stores, self.name).get(context.component_id)
-        )
+        last = (visible.recorded_in(context, self.name) or {}).get(context.component_id)
         return (
             last is not None
             and record is not None

@@ -25,7 +25,7 @@ from txtopo import errors
 from txtopo.connectors.sql import parameters, values
 from txtopo.connectors.sql import target as sql_target
 from txtopo.sinks import replays
-from txtopo.stores import base, sessions, stamps
+from txtopo.stores import base, fencing, sessions, stamps
 from txtopo.stores.servers.store import SqlStore
 from txtopo.stores.sqlite.store import SqliteStore
 from txtopo.topology import context as contexts
@@ -112,13 +112,8 @@ class Ledger(base.Store):
             )
         return update.applied
 
-    def _stand_at_fence(
-        self,
-        session: sessions.Session,
-        context: contexts.TopologyContext,
-        stamp: stamps.Stamp,
-        recorded: stamps.Recorded | None,
-    ) -> None:
+    def _stand_at_fence(self, session: sessions.Session, opening: fencing.Opening) -> None:
+        stamp, recorded = opening.stamp, opening.recorded
         if self.has_one_attempt:
             fence = session.read_fence(stamp.topology_id, stamp.component)
             if (
@@ -135,16 +130,15 @@ class Ledger(base.Store):
             ):
                 # The earlier transaction is over, however it was divided. Without a known attempt
                 # before the present attempt, every earlier transaction is over.
-                recorded = {
-                    stamp.component: _recorded_by_checkpoint(fence, is_known=last is not None)
-                }
+                over = _recorded_by_checkpoint(fence, is_known=last is not None)
+                opening = opening._replace(recorded={stamp.component: over})
         if self.target.has_undo_log:
             fence = session.read_fence(stamp.topology_id, stamp.component)
             if fence is None or fence.attempt == stamps.CLOSED_ATTEMPT:
                 # Clearing or adopting the store left the undo log as it was. Transactions in the
                 # undo log may come again.
                 self._writer().forget(session, self.target, sql_target.writer_of(stamp))
-        super()._stand_at_fence(session, context, stamp, recorded)
+        super()._stand_at_fence(session, opening)
 
     def _take_back(self, session: sessions.Session, void: stamps.Fence) -> None:
         if self.target.mark is None and not self.target.has_undo_log:

@@ -25,7 +25,6 @@ Invariants:
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -426,24 +425,6 @@ class Reader(session.Reader):
             )
 
 
-@contextlib.contextmanager
-def reading(store: places.Place, any_form: bool = False) -> Iterator[Reader | None]:
-    """Open a reader over a new connection, which sees one state of the store. Yields None if the
-    store does not exist."""
-    raw = connections.open_connection(store, store.limits["statement_timeout_s"], for_reading=True)
-    try:
-        tables_, run = tables.tables_of(store.name), session.run_in(raw, faults, store.address)
-        form = server_layout.form_of(
-            run, tables_, store.address, functools.partial(tables.has_table, run)
-        )
-        if form is not None and not any_form:
-            layout.check_form(store.address, form, store.form)
-        yield None if form is None else Reader(run, tables_, form)
-    finally:
-        with contextlib.suppress(sa.exc.SQLAlchemyError, faults.DRIVER_ERROR):
-            raw.close()
-
-
 def _lock(run: server_layout.Run, name: str) -> None:
     """Take the lock ``name``, after waiting for its holder, until this transaction ends."""
     # Not GET_LOCK: such a lock outlives the transaction, and a cluster does not know the lock.
@@ -459,6 +440,7 @@ class Connection(relational_connection.Connection):
     _layout = staticmethod(tables.tables_of)
     _has_table = staticmethod(tables.has_table)
     _session = Session
+    _reader = Reader
 
     @staticmethod
     def _prepare(raw: sa.Connection, tables_: server_layout.Tables, store: places.Place) -> None:

@@ -219,17 +219,10 @@ class Session(session.Session):
 class Reader(session.Reader):
     """Reads a store, with a cursor that stays on the server."""
 
-    def __init__(
-        self, raw: sa.Connection, tables: server_layout.Tables, address: str, form: str
-    ) -> None:
-        super().__init__(session.run_in(raw, faults, address), tables, form)
-        self._raw, self._address = raw, address
-
     def rows_from(self, text: str) -> Iterator[stamps.Row]:
         """The rows whose key's text is not below ``text``, in order, a portion at a time."""
-        options = {"yield_per": CURSOR_ROWS}  # The cursor then stays on the server.
-        with faults.translating(self._address):
-            result = self._raw.execute(self.select_from(text), execution_options=options)
+        # The cursor then stays on the server.
+        result = self._run(self.select_from(text).execution_options(yield_per=CURSOR_ROWS))
         portions = result.partitions()
         try:
             while True:
@@ -243,25 +236,6 @@ class Reader(session.Reader):
             # Also when the reader has seen enough. A lost connection has lost its cursor, too.
             with contextlib.suppress(sa.exc.SQLAlchemyError, psycopg.Error):
                 result.close()
-
-
-@contextlib.contextmanager
-def reading(store: places.Place, any_form: bool = False) -> Iterator[Reader | None]:
-    """Open a reader over a new connection, which sees one state of the store. Yields None if the
-    store does not exist."""
-    raw = connections.open_connection(
-        store, store.limits["statement_timeout_s"], is_idle_bounded=False
-    )
-    try:
-        raw.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-        tables, run = _tables(store.name), session.run_in(raw, faults, store.address)
-        form = server_layout.form_of(run, tables, store.address, functools.partial(_has_table, run))
-        if form is not None and not any_form:
-            layout.check_form(store.address, form, store.form)
-        yield None if form is None else Reader(raw, tables, store.address, form)
-    finally:
-        with contextlib.suppress(sa.exc.SQLAlchemyError, psycopg.Error):
-            raw.close()
 
 
 def _make_missing(raw: sa.Connection, tables: server_layout.Tables, store: places.Place) -> None:
@@ -349,3 +323,4 @@ class Connection(relational_connection.Connection):
     _has_table = staticmethod(_has_table)
     _prepare = staticmethod(_make_missing)
     _session = Session
+    _reader = Reader

@@ -44,15 +44,16 @@ _SETTINGS = sa.text(
 
 
 def open_connection(
-    store: places.Place, statement_s: float, *, is_idle_bounded: bool = True
+    store: places.Place, statement_s: float, *, for_reading: bool = False
 ) -> sa.Connection:
     """Open a connection and make its settings. ``statement_s`` bounds a statement, in seconds, and
     0 is no limit.
 
-    The server ends a transaction that is idle too long, unless the connection is for a reader.
+    The server ends a transaction that is idle too long. A connection for reading keeps its first
+    state, however long the reading takes.
     """
     lock_ms = milliseconds(store.limits["lock_timeout_s"])
-    idle_ms = milliseconds(store.limits["idle_timeout_s"]) if is_idle_bounded else 0
+    idle_ms = 0 if for_reading else milliseconds(store.limits["idle_timeout_s"])
     statement_ms = milliseconds(statement_s) if statement_s else 0
     engine = _engine(store.url, store.password_env, store.password_file, store.address)
     with faults.translating(store.address, connecting=True):
@@ -75,6 +76,8 @@ def open_connection(
             raise errors.SetupError(
                 f"the server of {store.address} is too old\n  PostgreSQL {SERVER_VERSION_MIN} or newer is needed."
             )
+        if for_reading:
+            raw.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
     except BaseException:
         raw.close()
         raise

@@ -154,9 +154,3 @@ class Connection:
             if link is None:
                 link = self._links[node] = connections.Link(store, node)
             return link
-
-
-def read(store: places.Place, function: Callable[[readings.Reader], T]) -> T:
-    """Call ``function`` with a reader over a new connection."""
-    with contextlib.closing(Connection()) as connection:
-        return connection.read(store, function)

@@ -26,7 +26,6 @@ from txtopo.stores import failures
 
 _BUSY = {
     "BUSY": "a script has kept the server for too long",
-    "LOADING": "the server still loads its data",
     "MASTERDOWN": "the server is a replica without its master",
     "READONLY": "the server is a replica: give the master's address",
     "NOREPLICAS": "the server has fewer replicas than min-replicas-to-write",
@@ -42,10 +41,7 @@ _PASSWORD = (
 )
 _RIGHTS = "Give the user the rights that the page on stores names: ACL SETUSER …"
 _CURES = {
-    "WRONGPASS": _PASSWORD,
-    "NOAUTH": _PASSWORD,
     "AUTH": _PASSWORD,
-    "invalid password": _PASSWORD,
     "NOPERM": _RIGHTS,
     "The user executing the script": _RIGHTS,
     "DENIED": "The server is in protected mode. Give it a password, or bind it to the right address.",
@@ -75,9 +71,7 @@ def meaning(address: str, error: BaseException, connecting: bool = False) -> Exc
         r"^Error running script .*@user_script: \d+: -?", "", _message(error)
     ).removeprefix("ERR ")
     for words, cure in _CURES.items():
-        if said.startswith(words) or (
-            isinstance(error, redis.exceptions.AuthenticationError) and cure is _PASSWORD
-        ):
+        if said.startswith(words):
             return failures.unusable(address, said, cure)
     for words, reason in _BUSY.items():
         if said.startswith(words):
@@ -92,6 +86,8 @@ def _by_kind(address: str, error: BaseException, said: str, connecting: bool) ->
     """The txtopo error for a redis-py exception class. Where redis-py has a class, the server's
     word is missing from the message."""
     kinds = redis.exceptions
+    if isinstance(error, kinds.AuthenticationError):
+        return failures.unusable(address, said, _PASSWORD)
     if isinstance(error, kinds.NoPermissionError):
         return failures.unusable(address, said, _CURES["NOPERM"])
     if isinstance(error, kinds.OutOfMemoryError):

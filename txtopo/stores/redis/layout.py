@@ -189,21 +189,8 @@ return 1
 """Keys: meta, fences, then two per component: list, counts. Arguments: expected born and held, then
 two per component: the fence's field, and the fence (empty: remove the fence). Returns 1 if done."""
 
-PAGE = script("""
-local meta = redis.call('HMGET', KEYS[1], 'born', 'version')
-local keys = redis.call('ZRANGEBYLEX', KEYS[2], ARGV[1], ARGV[2], 'LIMIT', 0, ARGV[3])
-local rows = {}
-for i = 1, #keys, 2000 do
-  local some = redis.call('HMGET', KEYS[3], unpack(keys, i, math.min(i + 1999, #keys)))
-  for j = 1, #some do rows[#rows + 1] = some[j] or '' end
-end
-return {(meta[1] or '') .. ' ' .. (meta[2] or ''), keys, rows}
-""")
-"""Keys: meta, order, rows. Arguments: from, to, the most rows. Returns the store's state (born and
-version), and keys and rows in order."""
-
 RANGES = script("""
-local answer = redis.call('HMGET', KEYS[1], 'layout', 'form')
+local answer = redis.call('HMGET', KEYS[1], 'layout', 'form', 'born', 'version')
 for i = 2, #ARGV, 2 do
   local keys = redis.call('ZRANGEBYLEX', KEYS[2], ARGV[i], ARGV[i + 1], 'LIMIT', 0, ARGV[1])
   local rows = {}
@@ -216,4 +203,4 @@ end
 return answer
 """)
 """Keys: meta, order, rows. Arguments: the most rows in a range, then two per range: from and to.
-Returns layout and form, then two lists per range: keys and rows in order."""
+Returns layout, form, born and version, then two lists per range: keys and rows in order."""

@@ -75,7 +75,7 @@ class Reader:
         :meth:`txtopo.stores.direct.Direct.read_ranges`."""
         bounds = [f"{side}{text}" for pair in ranges for side, text in zip("[(", pair, strict=True)]
         names = [self._names.meta, self._names.order, self._names.rows]
-        version, form, *portions = self._link.run(layout.RANGES, names, [limit, *bounds])
+        version, form, _, _, *portions = self._link.run(layout.RANGES, names, [limit, *bounds])
         if version is None:
             return [[] for _ in ranges]
         check_layout(self._address, self._name, version)
@@ -110,10 +110,9 @@ class Reader:
         return first, pairs
 
     def _page(self, low: bytes, high: bytes, size: int) -> tuple[str, list[bytes], list[bytes]]:
-        state, keys, rows = self._link.run(
-            layout.PAGE, [self._names.meta, self._names.order, self._names.rows], [low, high, size]
-        )
-        return state.decode(), keys, rows
+        names = [self._names.meta, self._names.order, self._names.rows]
+        _, _, *state, (keys, rows) = self._link.run(layout.RANGES, names, [size, low, high])
+        return " ".join("" if part is None else part.decode() for part in state), keys, rows
 
 
 def check_layout(address: str, name: str, version: bytes) -> None:

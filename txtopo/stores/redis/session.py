@@ -20,7 +20,6 @@ Invariants:
 from __future__ import annotations
 
 import dataclasses
-import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -226,19 +225,11 @@ class Session(sessions.Session):
         """The rows to change together with the fence, each as key and new text: rows to take back
         (R31), and tombstones that no task needs any more."""
         for row in rows:
-            if self._void is not None and _is_undone_by(row.stamp, self._void):
-                stamp = dataclasses.replace(
-                    row.stamp, txid=row.prev_txid, attempt=stamps.UNKNOWN_ATTEMPT
-                )
-                before = stamps.Row(row.key, stamp, prev=None, prev_txid=0, steps=[row.prev])
-                yield row.key, "" if row.prev is None else layout.row_text(before)
-            elif self._sweeps and row.curr is None and self._is_swept(row.stamp):
+            if self._void is not None and stamps.is_undone_by(row.stamp, self._void):
+                before = row.taken_back()
+                yield row.key, "" if before is None else layout.row_text(before)
+            elif self._sweeps and stamps.is_swept(row, self._mine):
                 yield row.key, ""
-
-    def _is_swept(self, stamp: stamps.Stamp) -> bool:
-        own = self._mine
-        is_ours = (stamp.topology_id, stamp.component) == (own.topology_id, own.component)
-        return is_ours and (stamp.txid < own.txid or stamp.generation != own.generation)
 
     # -- rows -------------------------------------------------------------------------------------
 
@@ -418,14 +409,6 @@ def fences_of(link: connections.Link, names: layout.Names) -> list[stamps.Fence]
     raise errors.FailedException(
         f"tasks raised fences in the store {READINGS_MAX} times while all fences were read"
     )
-
-
-def _is_undone_by(stamp: stamps.Stamp, void: stamps.Fence) -> bool:
-    """Whether ``stamp`` comes from the attempt in ``void``, or from an earlier attempt at the same
-    transaction."""
-    transaction_of = operator.attrgetter("topology_id", "component", "generation", "txid")
-    same = transaction_of(stamp) == transaction_of(void)
-    return same and stamp.attempt <= void.attempt and stamp.attempt != stamps.UNKNOWN_ATTEMPT
 
 
 def _contradiction(opened: Opened, known: Acknowledged) -> int | None:

@@ -26,9 +26,8 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 from txtopo import errors
-from txtopo.stores import base, codecs, direct, failures, sessions, stamps
+from txtopo.stores import base, codecs, direct, failures, fencing, sessions, stamps
 from txtopo.stores import place as places
-from txtopo.topology import context as contexts
 
 RAISES_MAX = 10
 """How often an opening reads and judges the fence, if other tasks change the fence or a row to take
@@ -118,18 +117,13 @@ class RedisStore(base.Store):
         return list(self._read(lambda reader: reader.fences()))
 
     @contextlib.contextmanager
-    def _fenced_session(
-        self,
-        context: contexts.TopologyContext,
-        stamp: stamps.Stamp,
-        recorded: stamps.Recorded | None,
-    ) -> Iterator[sessions.Session]:
-        backend = self._backend()
-        connection = self._connection(context.resource)
+    def _fenced_session(self, opening: fencing.Opening) -> Iterator[sessions.Session]:
+        backend, stamp = self._backend(), opening.stamp
+        connection = self._connection(opening.context.resource)
         for _ in range(RAISES_MAX):
             session = connection.open(self._place, stamp, self.accept_loss)
             session.check_is_not_held()
-            self._stand_at_fence(session, context, stamp, recorded)
+            self._stand_at_fence(session, opening)
             session.check_nothing_is_lost()
             if session.raise_fence():
                 break
@@ -138,13 +132,13 @@ class RedisStore(base.Store):
                 self.address,
                 f"its fence changed {RAISES_MAX} times while this task was raising the fence",
             )
-        session.count(stamp, self._number(context))
+        session.count(stamp, opening.number)
         try:
             yield session
         except backend.FenceMovedError as moved:
             # Nothing was written. If a newer attempt has moved the fence, this check raises the
             # error that names the newer attempt. Otherwise a replay will find out.
-            self._stand_at_fence(session.at(moved.found), context, stamp, recorded)
+            self._stand_at_fence(session.at(moved.found), opening)
             raise errors.FailedException(
                 f"store {self.address}: another task changed the fence for component {stamp.component!r}"
             ) from moved
@@ -152,13 +146,10 @@ class RedisStore(base.Store):
     def direct(self) -> direct.Direct:
         return _Direct(self._place, self._backend().Connection(), self.accept_loss)
 
-    def open_maintenance(
-        self, resources: base.Resources
-    ) -> contextlib.AbstractContextManager[sessions.Maintenance]:
-        maintenance: contextlib.AbstractContextManager[sessions.Maintenance] = self._connection(
-            resources
-        ).maintenance(self._place, self.accept_loss)
-        return maintenance
+    @contextlib.contextmanager
+    def open_maintenance(self, resources: base.Resources) -> Iterator[sessions.Maintenance]:
+        with self._connection(resources).maintenance(self._place, self.accept_loss) as session:
+            yield session
 
     def _connection(self, resources: base.Resources) -> Any:
         return resources(self._place.connection_name("redis"), self._backend().Connection)
@@ -182,7 +173,8 @@ class RedisStore(base.Store):
 
     def _read(self, function: Callable[[Any], Any]) -> Any:
         """Call ``function`` with a reader over a new connection."""
-        return self._backend().read(self._place, function)
+        with contextlib.closing(self._backend().Connection()) as connection:
+            return connection.read(self._place, function)
 
     def _backend(self) -> Any:
         try:

@@ -34,8 +34,9 @@ class Connection:
 
     faults: relational.Faults
     """Translates this server kind's errors."""
-    _open: Callable[[places.Place, float], sa.Connection]
-    """Opens a connection. The number bounds a statement, in seconds, and 0 is no limit."""
+    _open: Callable[..., sa.Connection]
+    """Opens a connection to a store: ``(store, statement_s, for_reading=False)``. ``statement_s``
+    bounds a statement, in seconds, and 0 is no limit."""
     _descriptor: Callable[[Any], int]
     """The socket number of a driver's connection, negative after the connection was closed."""
     _layout: Callable[[str], server_layout.Tables]
@@ -46,6 +47,8 @@ class Connection:
     """Makes the missing tables. If no table is missing, the user needs no right to make tables."""
     _session: Callable[[sa.Connection, server_layout.Tables, places.Place, stamps.Stamp], Any]
     """Makes the statements for a transaction by the task in the stamp."""
+    _reader: type[relational.Reader]
+    """Reads a store."""
 
     def __init__(self) -> None:
         self._raw: sa.Connection | None = None
@@ -85,6 +88,24 @@ class Connection:
                 session = relational.Maintenance(raw, self.faults, self._tables[store.name], store)
                 session.lock_all_fences()
                 yield session
+
+    @classmethod
+    @contextlib.contextmanager
+    def reading(
+        cls, store: places.Place, any_form: bool = False
+    ) -> Iterator[relational.Reader | None]:
+        """Open a reader over a new connection, which sees one state of the store. Yields None if
+        the store does not exist."""
+        raw = cls._open(store, store.limits["statement_timeout_s"], for_reading=True)
+        try:
+            run, tables = relational.run_in(raw, cls.faults, store.address), cls._layout(store.name)
+            form = cls._form_of(run, tables, store.address)
+            if form is not None and not any_form:
+                rows.check_form(store.address, form, store.form)
+            yield None if form is None else cls._reader(run, tables, store.address, form)
+        finally:
+            with contextlib.suppress(sa.exc.SQLAlchemyError, cls.faults.DRIVER_ERROR):
+                raw.close()
 
     def close(self) -> None:
         """Close the connection. The next transaction opens it again."""
@@ -159,13 +180,18 @@ class Connection:
         """Whether the store exists. Asks the server only until the answer is yes."""
         if (store.name, store.form) not in self._prepared:
             run = relational.run_in(raw, self.faults, store.address)
-            has_table = functools.partial(self._has_table, run)
-            form = server_layout.form_of(run, self._tables_of(store), store.address, has_table)
+            form = self._form_of(run, self._tables_of(store), store.address)
             if form is None:
                 return False
             rows.check_form(store.address, form, store.form)
             self._prepared.add((store.name, store.form))
         return True
+
+    @classmethod
+    def _form_of(
+        cls, run: server_layout.Run, tables: server_layout.Tables, address: str
+    ) -> str | None:
+        return server_layout.form_of(run, tables, address, functools.partial(cls._has_table, run))
 
     def _has_news(self, raw: sa.Connection) -> bool:
         """Whether an idle connection has bytes to read: the server's goodbye. The server is not

@@ -64,7 +64,8 @@ class Statements:
     def __init__(
         self, raw: sa.Connection, faults: Faults, tables: server_layout.Tables, store: places.Place
     ) -> None:
-        self._raw, self._faults, self._tables, self._address = raw, faults, tables, store.address
+        self._raw, self._faults, self._tables = raw, faults, tables
+        self._store, self._address = store, store.address
         self._run = run_in(raw, faults, store.address)
 
     @property
@@ -108,12 +109,6 @@ class Statements:
 class Maintenance(Statements, sessions.Maintenance):
     """Adopts or clears a store."""
 
-    def __init__(
-        self, raw: sa.Connection, faults: Faults, tables: server_layout.Tables, store: places.Place
-    ) -> None:
-        super().__init__(raw, faults, tables, store)
-        self._lists = store.opaque
-
     def lock_all_fences(self) -> None:
         """Wait until no task writes to this store. No task begins to write until this transaction
         ends."""
@@ -126,7 +121,7 @@ class Maintenance(Statements, sessions.Maintenance):
         self._run(locked.with_for_update()).all()
 
     def write_fence(self, fence: stamps.Fence) -> None:
-        self._raise_or_make(fence, self._lists, counted=0)
+        self._raise_or_make(fence, self._store.opaque, counted=0)
 
     def restamp(self, topology_id: str, component: str, stamp: stamps.Stamp) -> int:
         row = self._tables.values.c
@@ -387,8 +382,10 @@ class Session(Statements, sessions.Session):
 class Reader:
     """Reads a store: all statements see one state."""
 
-    def __init__(self, run: server_layout.Run, tables: server_layout.Tables, form: str) -> None:
-        self._run, self._tables = run, tables
+    def __init__(
+        self, run: server_layout.Run, tables: server_layout.Tables, address: str, form: str
+    ) -> None:
+        self._run, self._tables, self._address = run, tables, address
         self.form = form
         """The stored form."""
 

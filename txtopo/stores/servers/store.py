@@ -38,9 +38,8 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from txtopo import errors
-from txtopo.stores import base, codecs, direct, failures, sessions, stamps
+from txtopo.stores import base, codecs, direct, failures, fencing, sessions, stamps
 from txtopo.stores import place as places
-from txtopo.topology import context as contexts
 
 RAISES_MAX = 3
 """How often an opening raises the fence and then checks whether the fence still names its attempt.
@@ -174,26 +173,21 @@ class SqlStore(base.Store):
             return [] if reader is None else list(reader.fences())
 
     @contextlib.contextmanager
-    def _fenced_session(
-        self,
-        context: contexts.TopologyContext,
-        stamp: stamps.Stamp,
-        recorded: stamps.Recorded | None,
-    ) -> Iterator[sessions.Session]:
+    def _fenced_session(self, opening: fencing.Opening) -> Iterator[sessions.Session]:
+        context, stamp, _, number = opening
         connection = self._connection(context.resource)
         for _ in range(RAISES_MAX):
             with connection.transaction(self._place, stamp) as session:
-                number = self._number(context)
                 # If this task has raised the fence, the next pass finds it at its attempt.
                 if context.num_tasks == 1 and number == 1 and session.takes_fence():
-                    self._stand_at_fence(session, context, stamp, recorded)
+                    self._stand_at_fence(session, opening)
                     session.count(stamp, number)
                     yield session
                     return
                 if session.stands_at_fence(number, context.num_tasks == 1):
                     yield session
                     return
-                self._stand_at_fence(session, context, stamp, recorded)
+                self._stand_at_fence(session, opening)
         raise failures.busy(
             self.address,
             f"its fence changed {RAISES_MAX} times while this task was raising the fence",
@@ -202,13 +196,10 @@ class SqlStore(base.Store):
     def direct(self) -> direct.Direct:
         return _Direct(self._place, self._backend().Connection())
 
-    def open_maintenance(
-        self, resources: base.Resources
-    ) -> contextlib.AbstractContextManager[sessions.Maintenance]:
-        maintenance: contextlib.AbstractContextManager[sessions.Maintenance] = self._connection(
-            resources
-        ).maintenance(self._place)
-        return maintenance
+    @contextlib.contextmanager
+    def open_maintenance(self, resources: base.Resources) -> Iterator[sessions.Maintenance]:
+        with self._connection(resources).maintenance(self._place) as session:
+            yield session
 
     def _connection(self, resources: base.Resources) -> Any:
         return resources(self._place.connection_name("sql"), self._backend().Connection)
@@ -248,7 +239,7 @@ class SqlStore(base.Store):
     def _reading(self, any_form: bool = False) -> Any:
         """Open a reader over a new connection, which sees one state of the store. Yields None if
         the store does not exist, and does not make the store."""
-        return self._backend().reading(self._place, any_form)
+        return self._backend().Connection.reading(self._place, any_form)
 
     def _backend(self) -> Any:
         dialect = _DIALECTS[self.url.partition("://")[0]]
