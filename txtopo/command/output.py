@@ -33,6 +33,15 @@ def print_json(document: Mapping[str, Any]) -> None:
     print(json.dumps(document, indent=2, ensure_ascii=False))
 
 
+def show(parsed: argparse.Namespace, document: Mapping[str, Any], text: str) -> int:
+    """Print ``document`` with ``--json``, else ``text``. Returns the exit code 0."""
+    if parsed.json:
+        print_json(document)
+    else:
+        print(text)
+    return 0
+
+
 def has_no_reader() -> bool:
     """Whether standard output or standard error is a pipe whose reader has gone."""
     looked = select.poll()

@@ -114,12 +114,8 @@ def _say(
     next_run: dict[str, Any] | None = None,
 ) -> int:
     """Say what was done, by the asked run's lease and the next one's. Returns the exit code."""
-    if parsed.json:
-        asked = {"topology_id": parsed.topology, "request": parsed.request, "text": text}
-        output.print_json({**asked, "run": run, "next_run": next_run})
-    else:
-        print(text)
-    return 0
+    asked = {"topology_id": parsed.topology, "request": parsed.request, "text": text}
+    return output.show(parsed, {**asked, "run": run, "next_run": next_run}, text)
 
 
 def _ask(

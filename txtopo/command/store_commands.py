@@ -223,11 +223,7 @@ def _scan(parsed: argparse.Namespace) -> int:
 def _count(parsed: argparse.Namespace) -> int:
     store = stores.open_store(parsed.store, parsed.table)
     count = _read(parsed, functools.partial(store.count, prefix_of(parsed.prefix)))
-    if parsed.json:
-        output.print_json({"count": count})
-    else:
-        print(count)
-    return 0
+    return output.show(parsed, {"count": count}, str(count))
 
 
 def _show(parsed: argparse.Namespace) -> int:

@@ -164,10 +164,7 @@ def _place(
 
 def print_changes(parsed: argparse.Namespace, text: str) -> int:
     """Print the changes, done or to do, and the option that does them. Returns the exit code."""
-    if parsed.json:
-        output.print_json({"executed": parsed.execute, "changes": text.splitlines()})
-        return 0
-    print(text)
+    document = {"executed": parsed.execute, "changes": text.splitlines()}
     if not parsed.execute:
-        print("nothing was changed: type the same command with --execute to do it")
-    return 0
+        text += "\nnothing was changed: type the same command with --execute to do it"
+    return output.show(parsed, document, text)
