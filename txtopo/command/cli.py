@@ -473,9 +473,9 @@ def _config_show(parsed: argparse.Namespace) -> int:
 
 def _reset(parsed: argparse.Namespace) -> int:
     loaded = target.resolve(parsed.target)
-    settings = options.config_of(
+    settings = options.resolved(
         parsed, loaded.conf, loaded.topology, spark_settings.of_this_process()
-    )
+    ).config
 
     def change(state: opening.Opened | None, where: str) -> str:
         return "\n".join(

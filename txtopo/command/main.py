@@ -140,7 +140,7 @@ def settings_of(
         session.require_local(parsed.master)
     session.refuse_unsafe(spark_conf, "--spark-conf")
     spark = {**settings.of_this_process(), **settings.ours(spark_conf)}
-    return options.config_of(parsed, code, topology, spark)
+    return options.resolved(parsed, code, topology, spark).config
 
 
 def run(

@@ -107,9 +107,9 @@ def line_of(parsed: argparse.Namespace, arguments: Sequence[str], theirs: Sequen
     is_local = session.local_cores(parsed.master) is not None
     on_cluster = spark.get("--deploy-mode", conf.get("spark.submit.deployMode")) == "cluster"
     loaded = target.resolve(parsed.target)
-    resolved = options.config_of(
+    resolved = options.resolved(
         parsed, loaded.conf, loaded.topology, spark_settings.before_start(os.environ)
-    )
+    ).config
     run.refuse_local_only(loaded.topology, parsed.master)
     if on_cluster:
         _refuse_on_cluster(parsed, resolved.zookeeper is None)

@@ -70,7 +70,7 @@ def add_execute(parser: argparse.ArgumentParser) -> None:
 def where(parsed: argparse.Namespace) -> config.Config:
     """The settings that say where the state is. A run that is started here has the same settings,
     unless its code changes them."""
-    return options.config_of(parsed, None, None, spark_settings.of_this_process())
+    return options.resolved(parsed, None, None, spark_settings.of_this_process()).config
 
 
 def data_dir(parsed: argparse.Namespace) -> Path:
