@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import datetime
 import http
 import json
 import logging
 import re
 import socket
 import threading
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -61,7 +61,7 @@ class Page:
             Route("/api/v1/events", self._events),
             Route("/metrics", self._metrics),
             Route("/healthz", self._probe(health.doubt_about_work)),
-            Route("/readyz", self._probe(health.Readiness(_now()).doubt)),
+            Route("/readyz", self._probe(health.Readiness(time.time()).doubt)),
         ]
         hosts = (listening.host, socket.gethostname())
         self._guard = access.Guard(Starlette(routes=routes), token, hosts, listening.place)
@@ -204,10 +204,10 @@ class Page:
             return PlainTextResponse(f"{error}\n", http.HTTPStatus.NOT_IMPLEMENTED)
 
     def _probe(
-        self, judge: Callable[[Mapping[str, Any], datetime.datetime], str | None]
+        self, judge: Callable[[Mapping[str, Any], float], str | None]
     ) -> Callable[[Request], Awaitable[Response]]:
         async def probe(request: Request) -> Response:
-            doubt = judge(self._feed.view(), _now())
+            doubt = judge(self._feed.view(), time.time())
             status = http.HTTPStatus.OK if doubt is None else http.HTTPStatus.SERVICE_UNAVAILABLE
             return PlainTextResponse(f"{doubt or 'ok'}\n", status)
 
@@ -237,7 +237,3 @@ def _number(name: str, text: str, most: int = 10**15) -> int:
     if re.fullmatch("[0-9]{1,16}", text) is None or not 1 <= int(text) <= most:
         raise ValueError(f"{name} is {text[:20]!r}\n  Give a whole number from 1 to {most}.")
     return int(text)
-
-
-def _now() -> datetime.datetime:
-    return datetime.datetime.now(datetime.UTC)
