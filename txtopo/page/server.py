@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -43,7 +43,7 @@ ATTEMPTS_MAX = 100
 
 
 class Page:
-    """A page for the journal in ``path``, served where ``listening``. A context manager."""
+    """A page for the journal in ``path``, served where ``listening`` until :meth:`close`."""
 
     def __init__(self, path: Path, listening: access.Listening, token: str) -> None:
         self._path, self._listening = path, listening
@@ -95,12 +95,6 @@ class Page:
         self._server.should_exit = True
         self._thread.join(END_S)
         self._listening.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.close()
 
     def _run(self) -> None:
         try:
