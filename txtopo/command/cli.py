@@ -379,7 +379,7 @@ def _demo(parsed: argparse.Namespace) -> int:
 
     def report() -> int:
         print()
-        code: int = sys.modules[target.FILE_MODULE].main_report()
+        code: int = loaded.module.main_report()
         return code
 
     return running.run(
