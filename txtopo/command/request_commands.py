@@ -75,17 +75,14 @@ def _pause(parsed: argparse.Namespace) -> int:
 
 
 def _resume(parsed: argparse.Namespace) -> int:
-    was: list[records.PauseRecord | None] = []
-
-    def resumed(now: records.RequestRecord) -> records.RequestRecord:
-        was.append(now.pause)
-        return now.model_copy(update={"pause": None})
-
     paths = layout.Layout(parsed.topology)
     with whereabouts.changing(parsed) as opened:
         administration.require_topology(opened.store, paths)
-        requests.change(opened.store, paths, resumed)
-    return _say(parsed, f"topology {parsed.topology} {'goes on' if was[-1] else 'was not paused'}")
+        was = requests.change(
+            opened.store, paths, lambda now: now.model_copy(update={"pause": None})
+        )
+    did = "goes on" if was.pause else "was not paused"
+    return _say(parsed, f"topology {parsed.topology} {did}")
 
 
 def _drain(parsed: argparse.Namespace) -> int:
