@@ -53,10 +53,10 @@ def failing(status: dict[str, Any], path: Path) -> dict[str, Any] | None:
     """The transaction that fails now in a run with the journal in ``path``: ``txid``, ``attempts``
     that have ended, and the newest ``error``. None if none fails, or another run writes there."""
     try:
-        now = live.read(path) if status["running"] else None
+        now = live.of_run(path, status) if status["running"] else None
     except OSError:
         return None
-    if now is None or any(now[name] != status[name] for name in ("generation", "epoch")):
+    if now is None:
         return None
     shown, tried = now["status"], now["tried"]
     if not tried or shown["last_error"] is None or shown["last_error_txid"] != shown["current"]:

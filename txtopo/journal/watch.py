@@ -34,7 +34,6 @@ RATE_S = 10.0
 SILENCE_S = 15.0
 """A run on another machine counts as dead if its ``live.json`` is older."""
 
-_RUN = ("generation", "epoch")
 _KEPT = ("attempt", "outcome", "at", "latency_s", "steps", "tuples", "because_of")
 
 
@@ -197,9 +196,8 @@ class Watch:
     # -- the view ---------------------------------------------------------------------------------
 
     def _fields(self, now: float) -> Record:
-        head, present = self._head, live.read(self._path)
-        if not head or not present or any(present[name] != head[name] for name in _RUN):
-            present = None
+        head = self._head
+        present = None if head is None else live.of_run(self._path, head)
         totals = {} if present is None else present.pop("totals")
         recorded = totals.get("stores", {}).items()
         rest = [segment.is_torn for segment in self._segments.values()]
