@@ -57,7 +57,8 @@ class Watch:
         self._view: Record = {}
         self._changed: set[int] = set()
         self._forget()
-        self._floor = self._oldest()
+        generation, _, current = reader.Reader(path).extent()
+        self._floor = generation, current - TRANSACTIONS_MAX
         """The generation, and its first txid that the view may have. Earlier commits in the journal
         are not decoded."""
 
@@ -106,17 +107,6 @@ class Watch:
         self._failures: collections.deque[Record] = collections.deque(maxlen=FAILURES_MAX)
         self._stores: dict[str, Record] = {}
         self._recent: collections.deque[tuple[float, Record]] = collections.deque()
-
-    def _oldest(self) -> tuple[str, int]:
-        for path in reversed(writer.segments(self._path)):
-            try:
-                with path.open("rb") as file:
-                    generation = records.decode(file.readline())["generation"]
-            except (OSError, ValueError, KeyError, records.OtherVersionError):
-                continue
-            current = reader.Reader(self._path).extent(generation)[1]
-            return generation, current - TRANSACTIONS_MAX
-        return "", 0
 
     def _read(self, path: Path) -> None:
         segment = self._segments.setdefault(path, _Segment())
