@@ -1,5 +1,5 @@
-"""Writes JSON, and copes with a standard output or standard error that takes no more: a pipe without
-a reader (``txtopo … | head``), a full disk.
+"""Writes text or JSON, and copes with a standard output or standard error that takes no more: a
+pipe without a reader (``txtopo … | head``), a full disk.
 
 Runs on: driver.
 """
@@ -40,6 +40,11 @@ def show(parsed: argparse.Namespace, document: Mapping[str, Any], text: str) -> 
     else:
         print(text)
     return 0
+
+
+def counted(n: int, noun: str) -> str:
+    """``n`` things, in words."""
+    return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 def has_no_reader() -> bool:

@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from txtopo.command import output
 from txtopo.engine.logged import first_line
 from txtopo.journal import live
 from txtopo.state import acceptance, administration, opening
@@ -223,14 +224,9 @@ def _stores_text(shown: dict[str, Any]) -> str:
     count of store transactions (R34)."""
     if not isinstance(shown["stores"], list):
         return plain(shown["stores"])
-    each = (
-        f"{name} (at {shown['recorded'][name]}, {_count_text(shown['counts'][name])})"
-        for name in shown["stores"]
-    )
+    counts = {
+        name: "not counted" if count is None else output.counted(count, "store transaction")
+        for name, count in shown["counts"].items()
+    }
+    each = (f"{name} (at {shown['recorded'][name]}, {counts[name]})" for name in shown["stores"])
     return ", ".join(each) or "none"
-
-
-def _count_text(count: int | None) -> str:
-    return (
-        "not counted" if count is None else f"{count} store transaction{'' if count == 1 else 's'}"
-    )
