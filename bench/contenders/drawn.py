@@ -26,7 +26,7 @@ class Drawn:
         self._run = of_a_while(Path(directory), transactions)
         self._kept.callback(self._run.end)
         listening = access.listen("0", is_open_allowed=False)
-        self._kept.enter_context(server.Page(self._run.path, listening, _TOKEN))
+        self._kept.callback(server.Page(self._run.path, listening, _TOKEN).close)
         self._chrome = self._kept.enter_context(browser.browser())
         browser.show(self._chrome, 1600)
         self._chrome.get(f"http://{listening.host}:{listening.place[1]}/?token={_TOKEN}")

@@ -52,7 +52,7 @@ class Watched(txtopo_runs.Rate):
                     scraped.append(b"txtopo_committed_txid" in answer.read())
 
         path = recording.place(self.directory / "zookeeper", id)
-        with server.Page(path, listening, _TOKEN):
+        with contextlib.closing(server.Page(path, listening, _TOKEN)):
             self._chrome.get(f"{address}?token={_TOKEN}")
             scraper = threading.Thread(target=scrape_until_over, daemon=True)
             scraper.start()

@@ -41,7 +41,7 @@ def run(tmp_path: Path) -> Iterator[CannedRun]:
 @contextlib.contextmanager
 def served(run: CannedRun, port: int = 0) -> Iterator[int]:
     listening = access.listen(str(port), is_open_allowed=False)
-    with server.Page(run.path, listening, TOKEN):
+    with contextlib.closing(server.Page(run.path, listening, TOKEN)):
         yield listening.place[1]
 
 

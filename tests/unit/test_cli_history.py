@@ -70,7 +70,8 @@ def data_dir(tmp_path: Path) -> Path:
         journal = writer.Writer("words", place, 2**20, head)
         if epoch == 2:
             holder = {"host": "alpha", "pid": 7, "name": "nightly", "epoch": 1}
-            journal.put(functools.partial(records.event, "lease", AT, holder))
+            lease = {"kind": "lease", "at": records.time_of(AT), **holder}
+            journal.put(functools.partial(dict, lease))
         for each in attempts:
             journal.put(functools.partial(records.attempt, each, AT, "full"))
         journal.close()

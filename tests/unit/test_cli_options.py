@@ -57,7 +57,7 @@ def parsed(*arguments: str) -> argparse.Namespace:
 def test_the_command_line_wins_over_the_code(
     arguments: list[str], code: Any, expected: dict[str, Any]
 ) -> None:
-    assert options.config_of(parsed(*arguments), code) == Config(**expected)
+    assert options.resolved(parsed(*arguments), code).config == Config(**expected)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_the_command_line_wins_over_the_code(
 )
 def test_an_impossible_setting_is_refused(arguments: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        options.config_of(parsed(*arguments), None)
+        options.resolved(parsed(*arguments), None)
 
 
 @pytest.mark.parametrize(

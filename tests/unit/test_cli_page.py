@@ -17,7 +17,8 @@ import pytest
 
 from tests import patience
 from tests.canned_run import of_a_while
-from txtopo.command import cli, main
+from txtopo.command import cli
+from txtopo.runtime import cluster
 
 TARGET = "starter/word_count.py"
 
@@ -27,7 +28,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def submit(*arguments: Any) -> Any:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr(main, "_submit", submit)
+    monkeypatch.setattr(cluster, "Submission", submit)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from tests.unit.test_cli_upkeep import Stored
 from txtopo import TransactionAttempt, UsageError
-from txtopo.command import cli, read_store
+from txtopo.command import cli, store_commands
 from txtopo.state import opening
 from txtopo.stores import SqliteStore, Store, by_address
 from txtopo.testing.contracts.store_forms import ComplexCodec
@@ -189,7 +189,9 @@ def test_as_of_shows_committed_transactions_only(
 
 
 def test_a_typed_key_is_json_only_where_it_looks_like_it() -> None:
-    assert [read_store.key_of(text) for text in ("-7", "0", "7a", "", "null", "7.5", "true")] == [
+    assert [
+        store_commands.key_of(text) for text in ("-7", "0", "7a", "", "null", "7.5", "true")
+    ] == [
         -7,
         0,
         "7a",
@@ -223,4 +225,4 @@ def test_a_number_that_is_not_there_is_told_from_its_text(
 
 
 def test_no_prefix_is_that_of_all_keys() -> None:
-    assert read_store.prefix_of(None) is None
+    assert store_commands.prefix_of(None) is None

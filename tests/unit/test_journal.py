@@ -97,7 +97,7 @@ def test_the_segments_stay_below_the_bound_and_the_newest_records_remain(tmp_pat
     view = fold.fold(reader.Reader(tmp_path).about(range(1, 9999)))
     assert max(view.transactions) == 2999
     first = min(view.transactions)
-    assert reader.Reader(tmp_path).extent("first") == (first, 3000)
+    assert reader.Reader(tmp_path).extent() == ("first", first, 3000)
     assert first > 1900
     assert view.holes(first, 9999) == []
 

@@ -36,7 +36,7 @@ COOKIE = "txtopo-page-{port}"
 @contextlib.contextmanager
 def served(path: Path, port: int = 0) -> Iterator[tuple[server.Page, int]]:
     listening = access.listen(str(port), is_open_allowed=False)
-    with server.Page(path, listening, TOKEN) as page:
+    with contextlib.closing(server.Page(path, listening, TOKEN)) as page:
         yield page, listening.place[1]
 
 
@@ -233,7 +233,7 @@ def test_the_page_listens_at_all_addresses_of_a_name(
     """A browser takes any of them. The machine may lack one, such as ``::1``."""
     named("127.0.0.1", "192.0.2.1", "127.0.0.2", "127.0.0.1")
     listening = access.listen("localhost:0", is_open_allowed=True)
-    with server.Page(run.path, listening, TOKEN):
+    with contextlib.closing(server.Page(run.path, listening, TOKEN)):
         port = listening.place[1]
         addresses = [each.getsockname() for each in listening.sockets]
         assert addresses == [("127.0.0.1", port), ("127.0.0.2", port)]

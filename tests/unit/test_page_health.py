@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 
 from txtopo import Config
+from txtopo.journal import records
 from txtopo.page import health
 
-NOW = datetime.datetime(2026, 11, 28, 12, 0, tzinfo=datetime.UTC)
-EARLIER = NOW - datetime.timedelta(hours=1)
+NOW = datetime.datetime(2026, 11, 28, 12, 0, tzinfo=datetime.UTC).timestamp()
+EARLIER = NOW - 3600
 BOUND_S = Config().message_timeout_s
 
 
 def ago(seconds: float) -> str:
-    return (NOW - datetime.timedelta(seconds=seconds)).isoformat()
+    return records.time_of(NOW - seconds)
 
 
 def view(is_alive: bool = True, settings: dict[str, Any] | None = None, **status: Any) -> Any:
@@ -60,5 +61,5 @@ def test_a_run_that_was_idle_lately_has_time_for_its_first_commit() -> None:
     readiness = health.Readiness(EARLIER)
     assert readiness.doubt(view(idle=True, last_commit_at=ago(BOUND_S + 9)), NOW) is None
     busy = view(last_commit_at=ago(BOUND_S + 9))
-    assert readiness.doubt(busy, NOW + datetime.timedelta(seconds=BOUND_S - 1)) is None
-    assert readiness.doubt(busy, NOW + datetime.timedelta(seconds=BOUND_S + 1)) is not None
+    assert readiness.doubt(busy, NOW + BOUND_S - 1) is None
+    assert readiness.doubt(busy, NOW + BOUND_S + 1) is not None

@@ -19,11 +19,15 @@ def test_sparks_settings_reach_spark_and_the_run(monkeypatch: pytest.MonkeyPatch
     )
     assert main.settings_of(asked, Config(), topology()).max_crashes == 3
     submitted: list[Any] = []
-    monkeypatch.setattr(
-        cluster, "Submission", lambda *arguments, **more: submitted.append(arguments)
-    )
-    main._submit(topology(), Config(), asked, lambda held: None)
-    assert submitted[0][4] == {"spark.ui.enabled": "true", "spark.txtopo.max_crashes": "3"}
+
+    def not_now(*arguments: object, **more: object) -> None:
+        submitted.extend(arguments)
+        raise SetupError("not now")
+
+    monkeypatch.setattr(cluster, "Submission", not_now)
+    with pytest.raises(SetupError, match="not now"):
+        main.run(topology(), Config(), asked)
+    assert submitted[4] == {"spark.ui.enabled": "true", "spark.txtopo.max_crashes": "3"}
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ def test_every_line_of_a_command_in_json_parses(
     monkeypatch.setattr(cluster, "Submission", not_now)
     monkeypatch.setattr(logged.LOGGER, "propagate", False)
     asked = parsed_options("--log-format", "json")
-    conf = options.config_of(asked, Config(), topology())
+    conf = options.resolved(asked, Config(), topology()).config
     assert main.run(topology(), conf, asked) == 6
     parsed = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert all(set(line) >= SCHEMA for line in parsed)
@@ -196,5 +196,5 @@ def test_every_line_of_a_command_in_json_parses(
 )
 def test_an_unknown_format_or_level_is_refused(arguments: list[str], error: Any) -> None:
     with pytest.raises(error) as caught:
-        options.config_of(parsed_options(*arguments), Config(), topology())
+        options.resolved(parsed_options(*arguments), Config(), topology())
     assert caught.value.exit_code == 2

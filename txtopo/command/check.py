@@ -98,7 +98,7 @@ def facts(status: dict[str, Any], path: Path, now_s: float) -> dict[str, Fact]:
     """The facts by field, from a topology's ``status`` and the journal in ``path``, if its run
     writes there."""
     try:
-        now = live.read(path)
+        now = live.of_run(path, status)
         known = _facts(status, now, path, now_s)
     except OSError as error:
         known = dict.fromkeys(FIELDS, f"{error.filename or path} cannot be read: {error.strerror}")
@@ -111,8 +111,7 @@ def facts(status: dict[str, Any], path: Path, now_s: float) -> dict[str, Fact]:
 def _facts(
     status: dict[str, Any], now: dict[str, Any] | None, path: Path, now_s: float
 ) -> dict[str, Fact]:
-    run = ("generation", "epoch")
-    if now is None or any(now[name] != status[name] for name in run):
+    if now is None:
         return dict.fromkeys(FIELDS, f"its run keeps no {live.NAME} in {path}")
     silent_s = now_s - watch.seconds(now["at"])
     if status["running"] and silent_s > watch.SILENCE_S:

@@ -379,7 +379,7 @@ def _demo(parsed: argparse.Namespace) -> int:
 
     def report() -> int:
         print()
-        code: int = sys.modules[target.FILE_MODULE].main_report()
+        code: int = loaded.module.main_report()
         return code
 
     return running.run(
@@ -439,11 +439,11 @@ def _validate(parsed: argparse.Namespace) -> int:
         except errors.FailedException as error:
             raise errors.UsageError(f"{error}\n  Try again when it can be reached.") from error
     promises = [_as_typed(line) for line in guarantees.lines(graph)]
-    if parsed.json:
-        output.print_json({"topology_id": graph.id, "master": master, "guarantees": promises})
-    else:
-        print("\n".join([f"topology {graph.id} is valid with master {master}", *promises]))
-    return 0
+    return output.show(
+        parsed,
+        {"topology_id": graph.id, "master": master, "guarantees": promises},
+        "\n".join([f"topology {graph.id} is valid with master {master}", *promises]),
+    )
 
 
 def _connect(graph: TopologyGraph) -> None:
@@ -467,18 +467,15 @@ def _config_show(parsed: argparse.Namespace) -> int:
     loaded = target.resolve(parsed.target) if parsed.target is not None else None
     code, topology = (loaded.conf, loaded.topology) if loaded is not None else (None, None)
     resolved = options.resolved(parsed, code, topology, spark_settings.of_this_process())
-    if parsed.json:
-        output.print_json({"settings": display.as_data(resolved)})
-    else:
-        print(display.as_text(resolved, parsed.origin))
-    return 0
+    document = {"settings": display.as_data(resolved)}
+    return output.show(parsed, document, display.as_text(resolved, parsed.origin))
 
 
 def _reset(parsed: argparse.Namespace) -> int:
     loaded = target.resolve(parsed.target)
-    settings = options.config_of(
+    settings = options.resolved(
         parsed, loaded.conf, loaded.topology, spark_settings.of_this_process()
-    )
+    ).config
 
     def change(state: opening.Opened | None, where: str) -> str:
         return "\n".join(
@@ -495,11 +492,8 @@ def _status(parsed: argparse.Namespace) -> int:
     for status in statuses:
         place = recording.place(whereabouts.data_dir(parsed), status["topology_id"])
         status["failing"] = show_state.failing(status, place)
-    if parsed.json:
-        output.print_json({"topologies": statuses})
-    else:
-        print("\n\n".join(show_state.status_text(status) for status in statuses) or nothing)
-    return 0
+    text = "\n\n".join(show_state.status_text(status) for status in statuses) or nothing
+    return output.show(parsed, {"topologies": statuses}, text)
 
 
 def _statuses(parsed: argparse.Namespace) -> tuple[list[dict[str, Any]], str]:
@@ -530,11 +524,7 @@ def _state_show(parsed: argparse.Namespace) -> int:
         return administration.show(state.store, parsed.topology), state.is_live
 
     shown, is_live = whereabouts.look(parsed, read)
-    if parsed.json:
-        output.print_json(shown)
-    else:
-        print(show_state.state_text(shown, is_live))
-    return 0
+    return output.show(parsed, shown, show_state.state_text(shown, is_live))
 
 
 def _state_reset(parsed: argparse.Namespace) -> int:

@@ -41,7 +41,6 @@ exit codes:
 
 Status = Literal["ok", "missing", "optional", "note"]
 
-OLDEST_PYTHON = (3, 11)
 DISK_FREE_MIN_BYTES = 256 << 20
 """The free disk that the embedded ZooKeeper needs: three snapshots, and an hour of logs."""
 TEMPORARY_FREE_MIN_BYTES = 64 << 20
@@ -167,7 +166,7 @@ def show(results: tuple[Check, ...], as_json: bool) -> int:
 
 def checks(environment: Mapping[str, str], data_dir: Path) -> Iterator[Check]:
     """All checks, in the order in which a run needs the things."""
-    yield _python()
+    yield Check("Python", "ok", f"{platform.python_version()}, {sys.executable}")
     yield _java(environment)
     for package, bounds, extra in _requirements():
         if extra is None:
@@ -179,19 +178,6 @@ def checks(environment: Mapping[str, str], data_dir: Path) -> Iterator[Check]:
 
 
 # -- programs ------------------------------------------------------------------------------------
-
-
-def _python() -> Check:
-    version = sys.version_info[:2]
-    if version < OLDEST_PYTHON:
-        oldest = ".".join(map(str, OLDEST_PYTHON))
-        return Check(
-            "Python",
-            "missing",
-            f"{platform.python_version()} is too old",
-            f"Install Python {oldest} or newer.",
-        )
-    return Check("Python", "ok", f"{platform.python_version()}, {sys.executable}")
 
 
 def _java(environment: Mapping[str, str]) -> Check:

@@ -191,11 +191,7 @@ def _run(parsed: argparse.Namespace) -> int:
 def _show(parsed: argparse.Namespace) -> int:
     queue = _queue(parsed)
     shown = upkeep.status(queue)
-    if parsed.json:
-        output.print_json(dataclasses.asdict(shown))
-    else:
-        print("\n".join(_lines(queue, shown)))
-    return 0
+    return output.show(parsed, dataclasses.asdict(shown), "\n".join(_lines(queue, shown)))
 
 
 def _lines(queue: ExportQueue, shown: upkeep.QueueStatus) -> list[str]:

@@ -241,7 +241,7 @@ def why_lines(
         lines += _attempt_lines(attempt, order, with_tracebacks)
     if committed is not None:
         stores = ", ".join(
-            f"{name}: {count} store transaction{'' if count == 1 else 's'}"
+            f"{name}: {output.counted(count, 'store transaction')}"
             for name, count in committed.get("stores", {}).items()
         )
         lines.append(f"  it wrote       {stores or 'nothing to a store'}")
@@ -253,7 +253,7 @@ def why_lines(
 
 def _outcome_text(transaction: Transaction, is_committed: bool) -> str:
     committed, count = transaction.committed, len(transaction.attempts)
-    tried = f"{count} attempt{'' if count == 1 else 's'}"
+    tried = output.counted(count, "attempt")
     if committed is None:
         return (
             f"is committed, but its commit has no record ({tried} before)"

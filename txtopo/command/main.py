@@ -140,7 +140,7 @@ def settings_of(
         session.require_local(parsed.master)
     session.refuse_unsafe(spark_conf, "--spark-conf")
     spark = {**settings.of_this_process(), **settings.ours(spark_conf)}
-    return options.config_of(parsed, code, topology, spark)
+    return options.resolved(parsed, code, topology, spark).config
 
 
 def run(
@@ -172,7 +172,14 @@ def run(
                 stop.is_harmless = False
                 if "PYSPARK_GATEWAY_PORT" not in os.environ:
                     shown.say(cluster.STARTING)
-                submission = _submit(topology, conf, parsed, _Waiting(shown, stop))
+                submission = cluster.Submission(
+                    parsed.name or topology.id,
+                    conf,
+                    topology,
+                    parsed.master or DEFAULT_MASTER,
+                    options.spark_conf_of(parsed),
+                    waiting=_Waiting(shown, stop),
+                )
             except KeyboardInterrupt as interruption:
                 shown.say("interrupted before the run began")
                 return signals.exit_code_of(interruption)
@@ -251,22 +258,6 @@ def _require_zookeeper(conf: config.Config) -> None:
             conf.zookeeper_session_timeout_s,
             credentials.of(conf),
         ).close()
-
-
-def _submit(
-    topology: TopologyGraph,
-    conf: config.Config,
-    parsed: argparse.Namespace,
-    waiting: Callable[[errors.HeldError], None],
-) -> cluster.Submission:
-    return cluster.Submission(
-        parsed.name or topology.id,
-        conf,
-        topology,
-        parsed.master or DEFAULT_MASTER,
-        options.spark_conf_of(parsed),
-        waiting=waiting,
-    )
 
 
 def _watch(

@@ -11,13 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from txtopo import errors
-from txtopo.command import show_state
+from txtopo.command import output, show_state
 from txtopo.state import acceptance, administration, base, layout, opening
 from txtopo.topology.kept import Kept, StoreChange
-
-
-def _count_text(n: int, noun: str) -> str:
-    return f"{n} {noun}" + ("" if n == 1 else "s")
 
 
 def require_stopped(opened: opening.Opened, topology_id: str) -> None:
@@ -44,8 +40,8 @@ def reset_state(opened: opening.Opened, topology_id: str, execute: bool) -> str:
     stores = shown["stores"] if isinstance(shown["stores"], list) else []
     removed = [
         f"generation {show_state.plain(status['generation'])}, which has committed {show_state.plain(status['committed'])} transactions",
-        _count_text(len(shown["records"]), "transaction record"),
-        f"the source's positions, for {_count_text(len(shown['positions']), 'partition')}",
+        output.counted(len(shown["records"]), "transaction record"),
+        f"the source's positions, for {output.counted(len(shown['positions']), 'partition')}",
     ]
     lines = [
         f"{'removed' if execute else 'would remove'} from {opened.where}, of topology {topology_id!r}:",
@@ -189,7 +185,7 @@ def _known_writers(store: Kept, stores: Any) -> set[str]:
 
 def change_text(change: StoreChange) -> str:
     """The counts of changed rows and fences, as text."""
-    return f"{_count_text(change.rows, 'row')}, {_count_text(change.fences, 'fence')}"
+    return f"{output.counted(change.rows, 'row')}, {output.counted(change.fences, 'fence')}"
 
 
 def _topologies_text(store: Kept) -> str:

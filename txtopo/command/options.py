@@ -176,16 +176,6 @@ def add_verbose(parser: argparse._ActionsContainer) -> None:
     )
 
 
-def config_of(
-    options: argparse.Namespace,
-    code: config.Config | Mapping[str, Any] | None,
-    topology: TopologyGraph | None = None,
-    spark: Mapping[str, str] | None = None,
-) -> config.Config:
-    """A run's configuration: as :func:`resolved`, without the settings' origins."""
-    return resolved(options, code, topology, spark).config
-
-
 def resolved(
     options: argparse.Namespace,
     code: config.Config | Mapping[str, Any] | None,

@@ -1,5 +1,5 @@
-"""Writes JSON, and copes with a standard output or standard error that takes no more: a pipe without
-a reader (``txtopo … | head``), a full disk.
+"""Writes text or JSON, and copes with a standard output or standard error that takes no more: a
+pipe without a reader (``txtopo … | head``), a full disk.
 
 Runs on: driver.
 """
@@ -31,6 +31,20 @@ def print_json(document: Mapping[str, Any]) -> None:
     """Print ``document`` as JSON. ``docs/command-line.md`` lists the fields."""
     document = {"schema_version": version.SCHEMA_VERSION, **document}
     print(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def show(parsed: argparse.Namespace, document: Mapping[str, Any], text: str) -> int:
+    """Print ``document`` with ``--json``, else ``text``. Returns the exit code 0."""
+    if parsed.json:
+        print_json(document)
+    else:
+        print(text)
+    return 0
+
+
+def counted(n: int, noun: str) -> str:
+    """``n`` things, in words."""
+    return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 def has_no_reader() -> bool:

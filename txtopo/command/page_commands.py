@@ -75,7 +75,7 @@ def _served(
         address = f"http://{_shown(listening.host)}:{listening.place[1]}/"
         secret = token if file is None else f"$(cat {file})"
         say(f"page: {address}?token={secret}")
-        with server.Page(journal, listening, token) as page:
+        with contextlib.closing(server.Page(journal, listening, token)) as page:
             yield page
 
 

@@ -75,17 +75,14 @@ def _pause(parsed: argparse.Namespace) -> int:
 
 
 def _resume(parsed: argparse.Namespace) -> int:
-    was: list[records.PauseRecord | None] = []
-
-    def resumed(now: records.RequestRecord) -> records.RequestRecord:
-        was.append(now.pause)
-        return now.model_copy(update={"pause": None})
-
     paths = layout.Layout(parsed.topology)
     with whereabouts.changing(parsed) as opened:
         administration.require_topology(opened.store, paths)
-        requests.change(opened.store, paths, resumed)
-    return _say(parsed, f"topology {parsed.topology} {'goes on' if was[-1] else 'was not paused'}")
+        was = requests.change(
+            opened.store, paths, lambda now: now.model_copy(update={"pause": None})
+        )
+    did = "goes on" if was.pause else "was not paused"
+    return _say(parsed, f"topology {parsed.topology} {did}")
 
 
 def _drain(parsed: argparse.Namespace) -> int:
@@ -114,12 +111,8 @@ def _say(
     next_run: dict[str, Any] | None = None,
 ) -> int:
     """Say what was done, by the asked run's lease and the next one's. Returns the exit code."""
-    if parsed.json:
-        asked = {"topology_id": parsed.topology, "request": parsed.request, "text": text}
-        output.print_json({**asked, "run": run, "next_run": next_run})
-    else:
-        print(text)
-    return 0
+    asked = {"topology_id": parsed.topology, "request": parsed.request, "text": text}
+    return output.show(parsed, {**asked, "run": run, "next_run": next_run}, text)
 
 
 def _ask(

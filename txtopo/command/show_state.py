@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from txtopo.command import output
 from txtopo.engine.logged import first_line
 from txtopo.journal import live
 from txtopo.state import acceptance, administration, opening
@@ -53,10 +54,10 @@ def failing(status: dict[str, Any], path: Path) -> dict[str, Any] | None:
     """The transaction that fails now in a run with the journal in ``path``: ``txid``, ``attempts``
     that have ended, and the newest ``error``. None if none fails, or another run writes there."""
     try:
-        now = live.read(path) if status["running"] else None
+        now = live.of_run(path, status) if status["running"] else None
     except OSError:
         return None
-    if now is None or any(now[name] != status[name] for name in ("generation", "epoch")):
+    if now is None:
         return None
     shown, tried = now["status"], now["tried"]
     if not tried or shown["last_error"] is None or shown["last_error_txid"] != shown["current"]:
@@ -223,14 +224,9 @@ def _stores_text(shown: dict[str, Any]) -> str:
     count of store transactions (R34)."""
     if not isinstance(shown["stores"], list):
         return plain(shown["stores"])
-    each = (
-        f"{name} (at {shown['recorded'][name]}, {_count_text(shown['counts'][name])})"
-        for name in shown["stores"]
-    )
+    counts = {
+        name: "not counted" if count is None else output.counted(count, "store transaction")
+        for name, count in shown["counts"].items()
+    }
+    each = (f"{name} (at {shown['recorded'][name]}, {counts[name]})" for name in shown["stores"])
     return ", ".join(each) or "none"
-
-
-def _count_text(count: int | None) -> str:
-    return (
-        "not counted" if count is None else f"{count} store transaction{'' if count == 1 else 's'}"
-    )

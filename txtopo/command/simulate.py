@@ -18,7 +18,6 @@ from txtopo.command import options, output, signals, simulation_report, target
 from txtopo.testing.simulator.simulation import SimulationReport
 from txtopo.testing.simulator.subject import TRANSACTIONS
 from txtopo.testing.simulator.trial import UNBOUNDED, Trial
-from txtopo.topology import pickling
 
 TIME_S, SEEDS_MIN = 10.0, 50
 """The default bounds: as many schedules as fit into the seconds, and at least so many."""
@@ -119,12 +118,11 @@ def run(parsed: argparse.Namespace) -> int:
 
 def _run(parsed: argparse.Namespace) -> int:
     loaded = target.resolve(parsed.target)
-    module = _module_of(parsed.target)
     more: dict[str, Any] = {
         "transactions": parsed.transactions,
         "vary_parallelism": parsed.vary_parallelism,
     }
-    more |= {"effects": _function(module, "effects"), "reset": _function(module, "reset")}
+    more |= {name: _function(loaded.module, name) for name in ("effects", "reset")}
     is_bounded = parsed.seeds is not None or parsed.time is not None
     warned = simulation_report.warning(loaded.topology) if more["effects"] is None else None
     if warned is not None:
@@ -172,12 +170,6 @@ def _schedule_arguments(parsed: argparse.Namespace) -> str:
     return (
         f"{parsed.target}{transactions}{' --vary-parallelism' if parsed.vary_parallelism else ''}"
     )
-
-
-def _module_of(text: str) -> ModuleType:
-    """The module that ``target.resolve`` has loaded for ``text``."""
-    place = text.partition(":")[0]
-    return sys.modules.get(place) or sys.modules[pickling.FILE_MODULE]
 
 
 def _function(module: ModuleType, name: str) -> Callable[[], Any] | None:

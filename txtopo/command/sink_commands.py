@@ -85,10 +85,8 @@ def _list(parsed: argparse.Namespace) -> int:
 
 def _verify(parsed: argparse.Namespace) -> int:
     problems = file_upkeep.require_records(parsed.root).problems()
-    if parsed.json:
-        output.print_json({"problems": problems})
-    else:
-        print("\n".join(problems) or "all committed files are there")
+    text = "\n".join(problems) or "all committed files are there"
+    output.show(parsed, {"problems": problems}, text)
     return 1 if problems else 0
 
 

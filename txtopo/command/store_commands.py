@@ -1,24 +1,36 @@
-"""The commands ``txtopo store …``: look at results, or make a store or sink and a state fit again.
+"""The commands ``txtopo store …``: look at results, line by line, or make a store or sink and a state
+fit again, as ``maintain`` does.
 
-``read_store`` and ``maintain`` do the work.
+A line is JSON with ``key`` and ``value``, or with ``text`` if the codec that wrote the value is not
+at hand.
 
-Runs on: any machine that reaches the store.
+Runs on: any machine that reaches the store and, with ``--as-of``, also the topology's ZooKeeper or
+data directory.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
+import itertools
 import json
+import re
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from txtopo import errors
-from txtopo.command import maintain, options, output, read_store, whereabouts
+from txtopo.command import maintain, options, output, whereabouts
 from txtopo.connectors import by_address
 from txtopo.runtime.visibility import Visibility
 from txtopo.state import directory, opening
+from txtopo.stores import Key, Store, codecs, keys
 from txtopo.stores import by_address as stores
+
+T = TypeVar("T")
+
+_ABSENT = object()
 
 
 def add(commands: Any) -> None:
@@ -138,23 +150,54 @@ def _add_changing(parser: argparse.ArgumentParser) -> None:
     whereabouts.add_options(parser)
 
 
-def _visibility(parsed: argparse.Namespace) -> contextlib.AbstractContextManager[Visibility | None]:
+def key_of(text: str) -> Key:
+    """The key for a typed ``text``: a number or JSON if it looks so (``7``, ``["dog",7]``,
+    ``"7"``), else the text itself (``dog``, and ``007``, because numbers have no leading zero)."""
+    if re.fullmatch(r"0|-?[1-9][0-9]*", text):
+        # Python reads no number with too many digits, and no store has such a number.
+        with contextlib.suppress(ValueError):
+            return int(text)
+    if not text.startswith(("[", '"')):
+        return text
+    try:
+        return keys.decode_key(text)
+    except ValueError as error:
+        cure = "Give a text as it is, a number, or JSON: 7, '[\"dog\",7]', '\"7\"' for the text 7, '\"[dog\"' for a text that begins like a list."
+        raise errors.UsageError(f"{text} looks like JSON and is not: {error}\n  {cure}") from None
+
+
+def prefix_of(text: str | None) -> str | tuple[Key | None, ...] | None:
+    """The beginning that keys must have: a text, or as a JSON list a tuple's first elements. None
+    stands for all keys."""
+    if text is None:
+        return None
+    key = key_of(text)
+    return text if isinstance(key, int) else key
+
+
+def _read(parsed: argparse.Namespace, reading: Callable[..., T]) -> T:
+    """Call ``reading``, with ``as_of=`` if only a topology's committed transactions count."""
     if parsed.as_of is None:
-        return contextlib.nullcontext()
-    return Visibility(
+        return reading()
+    with Visibility(
         parsed.as_of,
         zookeeper=parsed.zookeeper,
         data_dir=parsed.data_dir,
         conf=whereabouts.where(parsed),
-    )
+    ) as visibility:
+        return visibility.read(lambda visible: reading(as_of=visible))
+
+
+def _line(store: Store, key: Key, value: Any) -> str:
+    name = "text" if isinstance(store.codec, codecs.TextCodec) else "value"
+    return json.dumps({"key": key, name: value}, ensure_ascii=False)
 
 
 def _get(parsed: argparse.Namespace) -> int:
     store = stores.open_store(parsed.store, parsed.table)
-    key = read_store.key_of(parsed.key)
-    with _visibility(parsed) as visibility:
-        line = read_store.value_line(store, key, visibility)
-    if line is None:
+    key = key_of(parsed.key)
+    value = _read(parsed, functools.partial(store.get, key, _ABSENT))
+    if value is _ABSENT:
         shown = (
             f"the number {key}; for the text, type '\"{key}\"'"
             if isinstance(key, int)
@@ -162,7 +205,7 @@ def _get(parsed: argparse.Namespace) -> int:
         )
         print(f"txtopo: {store.address} has no value of {shown}", file=sys.stderr)
         return 1
-    print(line)
+    print(_line(store, key, value))
     return 0
 
 
@@ -170,23 +213,17 @@ def _scan(parsed: argparse.Namespace) -> int:
     if parsed.limit is not None and parsed.limit < 0:
         raise errors.UsageError(f"--limit is {parsed.limit}\n  Give a number of lines.")
     store = stores.open_store(parsed.store, parsed.table)
-    with _visibility(parsed) as visibility:
-        for line in read_store.lines(
-            store, read_store.prefix_of(parsed.prefix), visibility, parsed.limit
-        ):
-            print(line)
+    prefix = prefix_of(parsed.prefix)
+    scan = store.items if prefix is None else functools.partial(store.scan, prefix)
+    for key, value in itertools.islice(_read(parsed, scan), parsed.limit):
+        print(_line(store, key, value))
     return 0
 
 
 def _count(parsed: argparse.Namespace) -> int:
-    with _visibility(parsed) as visibility:
-        store = stores.open_store(parsed.store, parsed.table)
-        count = read_store.count(store, read_store.prefix_of(parsed.prefix), visibility)
-    if parsed.json:
-        output.print_json({"count": count})
-    else:
-        print(count)
-    return 0
+    store = stores.open_store(parsed.store, parsed.table)
+    count = _read(parsed, functools.partial(store.count, prefix_of(parsed.prefix)))
+    return output.show(parsed, {"count": count}, str(count))
 
 
 def _show(parsed: argparse.Namespace) -> int:

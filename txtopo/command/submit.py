@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -39,9 +38,8 @@ The exit code comes from the run, unless the driver runs on the cluster (--deplo
 
 PROGRAM = str(Path(txtopo.__file__).parent / "__main__.py")
 """The program that spark-submit runs."""
-_PATH_OF_A_SECRET = re.compile(
-    r"(file|path|enabled)$|^spark\.kubernetes\.(driver|executor)\.secret", re.IGNORECASE
-)
+_NAMES_OF_SECRETS = ("spark.kubernetes.driver.secret", "spark.kubernetes.executor.secret")
+"""A setting that begins so says where Kubernetes has a secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +105,9 @@ def line_of(parsed: argparse.Namespace, arguments: Sequence[str], theirs: Sequen
     is_local = session.local_cores(parsed.master) is not None
     on_cluster = spark.get("--deploy-mode", conf.get("spark.submit.deployMode")) == "cluster"
     loaded = target.resolve(parsed.target)
-    resolved = options.config_of(
+    resolved = options.resolved(
         parsed, loaded.conf, loaded.topology, spark_settings.before_start(os.environ)
-    )
+    ).config
     run.refuse_local_only(loaded.topology, parsed.master)
     if on_cluster:
         _refuse_on_cluster(parsed, resolved.zookeeper is None)
@@ -276,7 +274,7 @@ def _refuse_secrets(arguments: Sequence[str]) -> None:
             "=" in argument
             and not key.startswith("-")
             and redaction.is_secret(key)
-            and not _PATH_OF_A_SECRET.search(key)
+            and not key.startswith(_NAMES_OF_SECRETS)
         ):
             cure = (
                 "Put the secret into a file, and give the file after --: --properties-file FILE."

@@ -40,10 +40,11 @@ _loading: str | None = None
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The topology and the configuration that TARGET names."""
+    """The topology and the configuration that TARGET names, and their module."""
 
     topology: TopologyGraph
     conf: config.Config | None
+    module: ModuleType
 
 
 def loading() -> str | None:
@@ -59,7 +60,7 @@ def resolve(text: str) -> Target:
     """
     module, value, place, attribute = _loaded(text)
     conf = getattr(module, "conf", None)
-    return Target(topology=as_topology(value, f"{place}:{attribute}"), conf=_as_config(conf, place))
+    return Target(as_topology(value, f"{place}:{attribute}"), _as_config(conf, place), module)
 
 
 def instance(text: str, kind: type[Any], name: str) -> Any:

@@ -165,12 +165,8 @@ def _title(view: Record, now: float) -> str:
     if present is None or silent_s is None or silent_s > watch.SILENCE_S:
         return f"{name}silent{'' if silent_s is None else f' for {_length(silent_s)}'}"
     away = "does not answer" if present["zookeeper"]["is_away"] else "ok"
-    standbys = f", {_count(present['standbys'], 'standby')}" if present["standbys"] else ""
+    standbys = f", {output.counted(present['standbys'], 'standby')}" if present["standbys"] else ""
     return f"{name}{present['status']['state']}, ZooKeeper {away}{standbys}"
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 def _places(view: Record) -> list[str]:

@@ -70,7 +70,7 @@ def add_execute(parser: argparse.ArgumentParser) -> None:
 def where(parsed: argparse.Namespace) -> config.Config:
     """The settings that say where the state is. A run that is started here has the same settings,
     unless its code changes them."""
-    return options.config_of(parsed, None, None, spark_settings.of_this_process())
+    return options.resolved(parsed, None, None, spark_settings.of_this_process()).config
 
 
 def data_dir(parsed: argparse.Namespace) -> Path:
@@ -164,10 +164,7 @@ def _place(
 
 def print_changes(parsed: argparse.Namespace, text: str) -> int:
     """Print the changes, done or to do, and the option that does them. Returns the exit code."""
-    if parsed.json:
-        output.print_json({"executed": parsed.execute, "changes": text.splitlines()})
-        return 0
-    print(text)
+    document = {"executed": parsed.execute, "changes": text.splitlines()}
     if not parsed.execute:
-        print("nothing was changed: type the same command with --execute to do it")
-    return 0
+        text += "\nnothing was changed: type the same command with --execute to do it"
+    return output.show(parsed, document, text)

@@ -32,7 +32,7 @@ def view_of(
 ) -> View:
     """The view of what ``read`` gives, with the whole journal's ``current``."""
     # Before the read: a commit that comes meanwhile would look like one without a record.
-    begins_at, recorded = journal.extent(generation)
+    _, begins_at, recorded = journal.extent(generation)
     view = fold.fold(read(), generation, current)
     view.begins_at, view.current = begins_at, max(view.current, recorded)
     return view

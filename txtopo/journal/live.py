@@ -14,11 +14,11 @@ import dataclasses
 import hashlib
 import itertools
 import os
-import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from txtopo.engine.observer import EndedAttempt
 from txtopo.engine.status import RunStatus
@@ -36,10 +36,6 @@ BEAT_S = 5.0
 
 BOUNDS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """Upper bounds for the buckets in histograms."""
-
-_RUN = re.compile(rb'"generation":"([^"]*)","epoch":(\d+)')
-_RUN_BYTES = 200
-"""The beginning of the file, in which the run is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,18 +196,24 @@ class Live:
         }
 
     def _replace(self, data: bytes) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            with self._path.open("rb") as file:
-                run = _RUN.search(file.read(_RUN_BYTES))
-            is_same = run is not None and run[1].decode() == self._head["generation"]
-            if run is not None and is_same and int(run[2]) > self._head["epoch"]:
-                return
+        present, head = read(self._path.parent) or {}, self._head
+        is_same = present.get("generation") == head["generation"]
+        if is_same and present["epoch"] > head["epoch"]:
+            return
         # A name of its own: a replaced coordinator may be writing, too.
         new = self._path.with_name(f"{NAME}.{self._head['epoch']}")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         with open(os.open(new, flags, 0o600), "wb") as file:
             file.write(data)
         new.replace(self._path)
+
+
+def of_run(path: Path, run: Mapping[str, Any]) -> records.Record | None:
+    """The file in ``path``, if it is of the ``run`` with this ``generation`` and ``epoch``."""
+    present = read(path)
+    if present is None or any(present.get(name) != run[name] for name in ("generation", "epoch")):
+        return None
+    return present
 
 
 def read(path: Path) -> records.Record | None:

@@ -36,9 +36,9 @@ class Reader:
         self.other_versions: set[str] = set()
         """Other formats, by version."""
 
-    def extent(self, generation: str | None) -> tuple[int | None, int]:
-        """The first txid from which commits in ``generation``, or in the newest one, have records
-        (``None``: there is none), and the txid after the newest commit."""
+    def extent(self, generation: str | None = None) -> tuple[str | None, int | None, int]:
+        """The ``generation``, by default the newest one, the first txid from which its commits have
+        records (``None``: there is none), and the txid after its newest commit."""
         first, current, newest_of = None, 1, generation
         for segment in writer.segments(self._path):
             with contextlib.suppress(FileNotFoundError):  # removed meanwhile
@@ -57,7 +57,7 @@ class Reader:
                     begins_at = None if oldest is None else int(oldest[1])
                 first = begins_at if first is None else first
                 current = max(current, heads[0]["current"], int(newest[1]) + 1 if newest else 1)
-        return first, current
+        return newest_of, first, current
 
     def recent(self, count: int) -> list[records.Record]:
         """All records about the ``count`` newest transactions, and more."""

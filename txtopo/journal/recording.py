@@ -77,9 +77,8 @@ class Recording(Observer):
     def _keep(
         self, kind: Literal["lease", "request", "zookeeper"], at: float, facts: records.Record
     ) -> None:
-        (self._early.append if self._writer is None else self._writer.put)(
-            functools.partial(records.event, kind, at, facts)
-        )
+        record = {"kind": kind, "at": records.time_of(at), **facts}
+        (self._early.append if self._writer is None else self._writer.put)(lambda: record)
 
     def attempt_ended(self, ended: EndedAttempt) -> None:
         if self._writer is not None:

@@ -138,13 +138,6 @@ def attempt(ended: EndedAttempt, at: float, fullness: Fullness) -> Record:
     return record
 
 
-def event(
-    kind: Literal["lease", "request", "zookeeper"], at: float, facts: Mapping[str, Any]
-) -> Record:
-    """The record of what happened to a run from outside."""
-    return {"kind": kind, "at": time_of(at), **facts}
-
-
 def run_ended(error: BaseException | None, at: float, fullness: Fullness) -> Record:
     """The record for a run's end."""
     return {

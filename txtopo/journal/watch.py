@@ -34,7 +34,6 @@ RATE_S = 10.0
 SILENCE_S = 15.0
 """A run on another machine counts as dead if its ``live.json`` is older."""
 
-_RUN = ("generation", "epoch")
 _KEPT = ("attempt", "outcome", "at", "latency_s", "steps", "tuples", "because_of")
 
 
@@ -58,7 +57,8 @@ class Watch:
         self._view: Record = {}
         self._changed: set[int] = set()
         self._forget()
-        self._floor = self._oldest()
+        generation, _, current = reader.Reader(path).extent()
+        self._floor = generation, current - TRANSACTIONS_MAX
         """The generation, and its first txid that the view may have. Earlier commits in the journal
         are not decoded."""
 
@@ -107,17 +107,6 @@ class Watch:
         self._failures: collections.deque[Record] = collections.deque(maxlen=FAILURES_MAX)
         self._stores: dict[str, Record] = {}
         self._recent: collections.deque[tuple[float, Record]] = collections.deque()
-
-    def _oldest(self) -> tuple[str, int]:
-        for path in reversed(writer.segments(self._path)):
-            try:
-                with path.open("rb") as file:
-                    generation = records.decode(file.readline())["generation"]
-            except (OSError, ValueError, KeyError, records.OtherVersionError):
-                continue
-            current = reader.Reader(self._path).extent(generation)[1]
-            return generation, current - TRANSACTIONS_MAX
-        return "", 0
 
     def _read(self, path: Path) -> None:
         segment = self._segments.setdefault(path, _Segment())
@@ -197,9 +186,8 @@ class Watch:
     # -- the view ---------------------------------------------------------------------------------
 
     def _fields(self, now: float) -> Record:
-        head, present = self._head, live.read(self._path)
-        if not head or not present or any(present[name] != head[name] for name in _RUN):
-            present = None
+        head = self._head
+        present = None if head is None else live.of_run(self._path, head)
         totals = {} if present is None else present.pop("totals")
         recorded = totals.get("stores", {}).items()
         rest = [segment.is_torn for segment in self._segments.values()]

@@ -143,11 +143,7 @@ def kept_token(journal: Path) -> str:
     token = secrets.token_urlsafe(32)
     with contextlib.suppress(OSError):  # then the next run has another token
         writer.make_private(journal)
-        making = file.with_name(f"{KEPT_TOKEN}.{os.getpid()}")
-        making.unlink(missing_ok=True)
-        with open(os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
-            opened.write(token)
-        making.replace(file)
+        directory.write_durably(file, token)
     return token
 
 

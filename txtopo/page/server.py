@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import datetime
 import http
 import json
 import logging
 import re
 import socket
 import threading
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -43,7 +43,7 @@ ATTEMPTS_MAX = 100
 
 
 class Page:
-    """A page for the journal in ``path``, served where ``listening``. A context manager."""
+    """A page for the journal in ``path``, served where ``listening`` until :meth:`close`."""
 
     def __init__(self, path: Path, listening: access.Listening, token: str) -> None:
         self._path, self._listening = path, listening
@@ -61,7 +61,7 @@ class Page:
             Route("/api/v1/events", self._events),
             Route("/metrics", self._metrics),
             Route("/healthz", self._probe(health.doubt_about_work)),
-            Route("/readyz", self._probe(health.Readiness(_now()).doubt)),
+            Route("/readyz", self._probe(health.Readiness(time.time()).doubt)),
         ]
         hosts = (listening.host, socket.gethostname())
         self._guard = access.Guard(Starlette(routes=routes), token, hosts, listening.place)
@@ -95,12 +95,6 @@ class Page:
         self._server.should_exit = True
         self._thread.join(END_S)
         self._listening.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.close()
 
     def _run(self) -> None:
         try:
@@ -204,10 +198,10 @@ class Page:
             return PlainTextResponse(f"{error}\n", http.HTTPStatus.NOT_IMPLEMENTED)
 
     def _probe(
-        self, judge: Callable[[Mapping[str, Any], datetime.datetime], str | None]
+        self, judge: Callable[[Mapping[str, Any], float], str | None]
     ) -> Callable[[Request], Awaitable[Response]]:
         async def probe(request: Request) -> Response:
-            doubt = judge(self._feed.view(), _now())
+            doubt = judge(self._feed.view(), time.time())
             status = http.HTTPStatus.OK if doubt is None else http.HTTPStatus.SERVICE_UNAVAILABLE
             return PlainTextResponse(f"{doubt or 'ok'}\n", status)
 
@@ -237,7 +231,3 @@ def _number(name: str, text: str, most: int = 10**15) -> int:
     if re.fullmatch("[0-9]{1,16}", text) is None or not 1 <= int(text) <= most:
         raise ValueError(f"{name} is {text[:20]!r}\n  Give a whole number from 1 to {most}.")
     return int(text)
-
-
-def _now() -> datetime.datetime:
-    return datetime.datetime.now(datetime.UTC)

@@ -37,7 +37,7 @@ def change(
     paths: layout.Layout,
     changed: Callable[[records.RequestRecord], records.RequestRecord],
 ) -> records.RequestRecord:
-    """Put ``changed`` of the present record in its place. Returns the new record.
+    """Put ``changed`` of the present record in its place. Returns the record that was there.
 
     :raises FencedError: others change the record all the time, or the state was reset.
     """
@@ -54,7 +54,7 @@ def change(
                 store.multi([base.Set(paths.request, data, version)])
         except base.StateConflictError:
             continue
-        return new
+        return record
     raise errors.FencedError(
         f"the requests to topology {paths.topology_id!r} change all the time, or its state was reset\n"
         "  Look with `txtopo status`, and type the command again."
