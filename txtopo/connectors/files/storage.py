@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import abc
 import importlib.util
+import io
 import os
 import tempfile
 import urllib.parse
@@ -161,6 +162,30 @@ class Upload(tempfile.SpooledTemporaryFile[bytes]):
             self.discard()
         else:
             self.close()
+
+
+class Ranges(io.RawIOBase):
+    """A file that is read by ranges."""
+
+    def __init__(self, store: Storage, path: str, size: int) -> None:
+        self._store, self._path, self._size, self._at = store, path, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = offset + (0, self._at, self._size)[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        end = min(self._at + len(buffer), self._size)
+        data = self._store.read_range(self._path, self._at, end) if end > self._at else b""
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
 
 
 def is_table(store: Storage) -> bool:
