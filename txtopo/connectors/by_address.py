@@ -7,7 +7,7 @@ others.
 
 from __future__ import annotations
 
-from txtopo.connectors.delta.upkeep import DeltaRecords
+from txtopo.connectors.delta.table import DeltaRecords
 from txtopo.connectors.files import upkeep as files
 from txtopo.connectors.kafka import upkeep
 from txtopo.stores import by_address

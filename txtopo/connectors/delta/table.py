@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from txtopo import errors
-from txtopo.connectors.files import decisions, directories, objects, storage
+from txtopo.connectors.files import decisions, directories, objects, storage, upkeep
 
 TRIES = 20
 """How often a commit is tried while other writers are quicker."""
@@ -337,6 +337,15 @@ class Table:
             raise errors.FailedException(
                 f"the Delta table {self._root} cannot be written just now: {objects.first_line(error)}"
             ) from error
+
+
+class DeltaRecords(upkeep.FileRecords):
+    """The decisions beside the Delta table ``root``, for people. The rows are the table's."""
+
+    keeps_rows = True
+
+    def tell(self, generation: decisions.Generation, decided: decisions.Decision) -> None:
+        Table(self.root, self.client).commit(self.log, generation, decided)
 
 
 def _position(table: Any, generation: decisions.Generation) -> tuple[int, int]:
