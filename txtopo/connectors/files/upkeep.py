@@ -6,7 +6,6 @@ Runs on: the command line.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shlex
@@ -45,14 +44,6 @@ def open_records(address: str, name: str, kind: type[FileRecords] | None = None)
     return (kind or FileRecords)(storage.absolute(root), name, client)
 
 
-@contextlib.contextmanager
-def _asking() -> Iterator[None]:
-    try:
-        yield
-    except errors.FailedException as error:
-        raise errors.UsageError(f"{error}\n  Try again when the storage can be reached.") from error
-
-
 class FileRecords:
     """The decisions in the directory ``root``."""
 
@@ -68,11 +59,11 @@ class FileRecords:
         place = shlex.quote(storage.address_of(self.root, self.client))
         return f"txtopo store {action} {place} {shlex.quote(self.name)} --topology {shlex.quote(topology_id)}"
 
-    @_asking()
+    @kept.asking("the storage")
     def exists(self) -> bool:
         return bool(self.log.generations())
 
-    @_asking()
+    @kept.asking("the storage")
     def shown(self) -> list[dict[str, Any]]:
         shown = []
         for generation in self.log.generations()[-1:]:
@@ -90,7 +81,7 @@ class FileRecords:
             )
         return shown
 
-    @_asking()
+    @kept.asking("the storage")
     def fences(self) -> list[kept.Fence]:
         fences = []
         for generation in self.log.generations()[-1:]:
@@ -107,7 +98,7 @@ class FileRecords:
             )
         return fences
 
-    @_asking()
+    @kept.asking("the storage")
     def adopt(
         self,
         topology_id: str,
@@ -160,7 +151,7 @@ class FileRecords:
                 self.log.storage.rename(file.written, file.path)
 
     @property
-    @_asking()
+    @kept.asking("the storage")
     def is_table(self) -> bool:
         """Whether the files are a Delta table's."""
         return storage.is_table(self.log.storage)
@@ -169,7 +160,7 @@ class FileRecords:
         newest = self.log.newest(generation)
         return newest[-1].txid if newest else 0
 
-    @_asking()
+    @kept.asking("the storage")
     def clear(
         self, topology_id: str, components: Iterable[str] | None = None, *, dry_run: bool = False
     ) -> kept.StoreChange:
@@ -210,7 +201,7 @@ class FileRecords:
         files = (file for decision in self._all() for file in decision.files)
         return {path for file in files for path in (file.path, file.written)}
 
-    @_asking()
+    @kept.asking("the storage")
     def problems(self) -> list[str]:
         """What is wrong with the decided files, one line for each."""
         store, problems = self.log.storage, []
@@ -226,7 +217,7 @@ class FileRecords:
                     )
         return problems
 
-    @_asking()
+    @kept.asking("the storage")
     def garbage(self, now: float | None = None) -> list[storage.Entry]:
         """Files of attempts that were never decided, and whose transactions are over."""
         last = self.log.generations()[-1:]
