@@ -251,7 +251,7 @@ MUTATIONS = (
     Mutation(
         "a file written anew while it is read passes",
         "txtopo/connectors/files/blocks.py",
-        "            unfinished.append(data[cut:])\n    _check_tail(file, path, end, expected_tail)\n",
+        "            unfinished.append(data[cut:])\n    check_tail(file, path, end, expected_tail)\n",
         "            unfinished.append(data[cut:])\n",
         ("tests/unit/test_files_in_motion.py",),
     ),

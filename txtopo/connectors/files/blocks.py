@@ -102,14 +102,9 @@ def _tail(file: BinaryIO, path: str, end: int) -> str:
     return hashlib.sha256(_read(file, path, begin, end - begin)).hexdigest()[:12]
 
 
-def check_tail(path: str, end: int, expected: str) -> None:
+def check_tail(file: BinaryIO, path: str, end: int, expected: str) -> None:
     """Raise :class:`~txtopo.errors.InputError` if the ``tail`` before ``end`` is not
     ``expected``."""
-    with opened(path) as file:
-        _check_tail(file, path, end, expected)
-
-
-def _check_tail(file: BinaryIO, path: str, end: int, expected: str) -> None:
     if _tail(file, path, end) != expected:
         raise _replaced(path, end)
 
@@ -123,7 +118,7 @@ def line_blocks(
     ``expected_tail`` is checked before and after: a file may be written anew, in place, while the
     task reads.
     """
-    _check_tail(file, path, end, expected_tail)
+    check_tail(file, path, end, expected_tail)
     unfinished: list[bytes] = []
     block_start = position = start
     while position < end:
@@ -138,7 +133,7 @@ def line_blocks(
             unfinished = []
         if cut < len(data):
             unfinished.append(data[cut:])
-    _check_tail(file, path, end, expected_tail)
+    check_tail(file, path, end, expected_tail)
 
 
 def first_line(file: BinaryIO, path: str) -> bytes:

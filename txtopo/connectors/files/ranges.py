@@ -243,7 +243,8 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
         """Refuse a file that was replaced since the batch in ``last_metadata`` was read."""
         if last_metadata is not None:
             path = self._groups[partition].group.paths[last_metadata["end_file"]]
-            blocks.check_tail(path, last_metadata["end"], last_metadata["tails"][-1])
+            with blocks.opened(path) as file:
+                blocks.check_tail(file, path, last_metadata["end"], last_metadata["tails"][-1])
 
     def _position(self, partition: int, last_metadata: Any) -> int:
         """Where the batch after ``last_metadata`` begins. Refuses files that were renamed, or
