@@ -136,7 +136,10 @@ class ObjectStorage(Storage):
 
     def rename(self, source: str, target: str) -> bool:
         data = self.read(source)
-        if data is None or not self.put_surely(target, data):
+        if data is None:
+            return False
+        # The answer to an earlier put may have been lost.
+        if not self.put(target, data) and self.read(target) != data:
             return False
         self.delete([source])
         return True

@@ -130,11 +130,6 @@ class Storage(abc.ABC):
         except FileNotFoundError:
             return False
 
-    def put_surely(self, path: str, data: bytes) -> bool:
-        """As :meth:`put`, but True if ``data`` is there already: the answer to an earlier put may
-        have been lost."""
-        return self.put(path, data) or self.read(path) == data
-
 
 class Upload(tempfile.SpooledTemporaryFile[bytes]):
     """A file that is sent as a whole when it is closed."""
