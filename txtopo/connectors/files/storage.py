@@ -9,7 +9,7 @@ Runs on: executor, driver and the command line. Standard library only, until an 
 from __future__ import annotations
 
 import abc
-import importlib.util
+import importlib
 import io
 import os
 import tempfile
@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any, NamedTuple
 
 from txtopo import errors
+from txtopo.topology import arrow
 
 _KINDS = {
     "hdfs": ("txtopo.connectors.files.hdfs", "hdfs_native", "hdfs"),
@@ -248,9 +249,6 @@ def open_storage(root: str, client: Mapping[str, Any]) -> Storage:
         return local
     scheme = root.partition("://")[0]
     module, package, extra = _KINDS[scheme]
-    if importlib.util.find_spec(package) is None:
-        raise errors.SetupError(
-            f"{scheme}:// needs {package}, which is not installed\n  Type: pip install 'txtopo[{extra}]'"
-        )
+    arrow.require(package, f"{scheme}://", extra)
     storage: Storage = importlib.import_module(module).open_storage(root, client)
     return storage
