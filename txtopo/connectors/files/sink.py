@@ -142,7 +142,7 @@ class FileSink(sinks.Sink):
         try:
             if tup.fields is not self._taken_from:
                 self._begin_to_take(tup.fields)
-                self._share = self._begin_share(self.context, self.attempt, self._fields)
+                self._share = self._begin_share(self._fields)
             self._add(self._take(tup.values))
         except Exception as error:
             self._fail(error)
@@ -168,7 +168,7 @@ class FileSink(sinks.Sink):
         fields = ("tx", *batch.schema.names)
         if self._share is None or fields != self._fields:
             self._fields = fields
-            self._share = self._begin_share(self.context, self.attempt, fields)
+            self._share = self._begin_share(fields)
         by_name = self.shape.columns
         if by_name is not None:
             batch = batch.select(list(by_name.values())).rename_columns(list(by_name))
@@ -230,16 +230,15 @@ class FileSink(sinks.Sink):
             str(why),
         )
 
-    def _begin_share(
-        self, context: TopologyContext, attempt: TransactionAttempt, fields: Sequence[str]
-    ) -> share.Share:
+    def _begin_share(self, fields: Sequence[str]) -> share.Share:
+        context = self.context
         log = self.ledger.log(context.resource)
         current = self.ledger.current(context)
         place = share.Place(
             context.generation,
             0 if current is None else current.number,
-            attempt.txid,
-            attempt.attempt_id,
+            self.attempt.txid,
+            self.attempt.attempt_id,
             context.task_index,
             self.ledger.stay(log.storage, context.generation),
         )
@@ -293,7 +292,7 @@ class FileSink(sinks.Sink):
         self.context, self.attempt = context, attempt
         self._begin()
         if fields:
-            self._share = self._begin_share(context, attempt, fields)
+            self._share = self._begin_share(fields)
             for row in rows:
                 self._add(row)
         return self.ledger.apply(context, attempt, self._count, self._finished(), comes_alone=True)
