@@ -87,15 +87,7 @@ class FileRecords:
         for generation in self.log.generations()[-1:]:
             newest = self.log.newest(generation)[-1:]
             position = newest[0].position if newest else (generation.after, kept.CLOSED_ATTEMPT)
-            fences.append(
-                kept.Fence(
-                    generation.topology_id,
-                    generation.component,
-                    generation.generation,
-                    *position,
-                    count=None,
-                )
-            )
+            fences.append(generation.fence(position))
         return fences
 
     @kept.asking("the storage")
