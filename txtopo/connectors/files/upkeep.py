@@ -10,12 +10,11 @@ import os
 import re
 import shlex
 import time
-import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from txtopo import errors
-from txtopo.connectors.files import decisions, storage
+from txtopo.connectors.files import decisions, remote, storage
 from txtopo.connectors.files.form import HOME
 from txtopo.topology import kept
 
@@ -34,14 +33,10 @@ def takes(address: str) -> bool:
     return address.partition("://")[0] in storage.SCHEMES or os.path.isdir(address)
 
 
-def open_records(address: str, name: str, kind: type[FileRecords] | None = None) -> FileRecords:
-    """The records in the directory at ``address``.
-
-    :param kind: the records' class, :class:`FileRecords` if not given.
-    """
-    root, _, query = address.partition("?") if "://" in address else (address, "", "")
-    client = dict(urllib.parse.parse_qsl(query))
-    return (kind or FileRecords)(storage.absolute(root), name, client)
+def open_records(address: str, name: str) -> FileRecords:
+    """The records in the directory at ``address``."""
+    root, client = remote.settings_in(address) if "://" in address else (address, {})
+    return FileRecords(storage.absolute(root), name, client)
 
 
 class FileRecords:
