@@ -230,12 +230,12 @@ class _Turn:
 
     def write(self, piece: decisions.Piece, comes_alone: bool) -> bool:
         """Commit ``piece``. True if its transaction was committed before."""
-        generation = self._current()
+        generation = self._ledger.current(self._context)
         newest = self._newest(generation)
         if not newest and generation is not None and not generation.after:
             # Perhaps the sink was cleared while this process lives.
             self._log.forget()
-            generation = self._current()
+            generation = self._ledger.current(self._context)
             newest = self._newest(generation)
             if piece.files and not self._log.form.kept():
                 raise errors.FailedException(
@@ -322,9 +322,6 @@ class _Turn:
             return []
         return self._log.newest(generation, self._attempt.txid - 1)
 
-    def _current(self) -> decisions.Generation | None:
-        return self._ledger.current(self._context)
-
     def _judge(
         self, generation: decisions.Generation | None, newest: decisions.Decision | None
     ) -> Literal["new", "committed", "void"]:
@@ -380,7 +377,7 @@ class _Turn:
                 0, own.topology_id, own.component, own.generation, self._ledger.name
             )
         )
-        self._current()
+        self._ledger.current(self._context)
         if first.generation != own.generation:
             raise errors.FailedException(
                 f"another generation has just begun to write to {self._ledger.root}"
