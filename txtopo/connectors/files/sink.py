@@ -150,7 +150,15 @@ class FileSink(sinks.Sink):
     def execute_batch(self, batch: Any) -> None:
         """Take RecordBatches, for Parquet."""
         try:
-            self._take_batch(batch)
+            fields = ("tx", *batch.schema.names)
+            if self._share is None or fields != self._fields:
+                self._fields = fields
+                self._share = self._begin_share(fields)
+            by_name = self.shape.columns
+            if by_name is not None:
+                batch = batch.select(list(by_name.values())).rename_columns(list(by_name))
+            self._add_batch(batch)
+            self._count += batch.num_rows
         except Exception as error:
             self._fail(error)
 
@@ -163,17 +171,6 @@ class FileSink(sinks.Sink):
             self._share.abandon()
         self.context.on_failure(error)
         raise error
-
-    def _take_batch(self, batch: Any) -> None:
-        fields = ("tx", *batch.schema.names)
-        if self._share is None or fields != self._fields:
-            self._fields = fields
-            self._share = self._begin_share(fields)
-        by_name = self.shape.columns
-        if by_name is not None:
-            batch = batch.select(list(by_name.values())).rename_columns(list(by_name))
-        self._add_batch(batch)
-        self._count += batch.num_rows
 
     def _add(self, values: Sequence[Any]) -> None:
         assert self._share is not None
