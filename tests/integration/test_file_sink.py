@@ -338,7 +338,7 @@ class TestSources:
         root, client = place
         spout = FileTransactionalSpout(f"{root}/none.txt", client=client)
         with pytest.raises(errors.InputError, match="no file"):
-            groups.sizes(spout.groups())
+            groups.sized(spout.groups())
 
 
 @pytest.mark.thorough

@@ -251,7 +251,7 @@ MUTATIONS = (
     Mutation(
         "a file written anew while it is read passes",
         "txtopo/connectors/files/blocks.py",
-        "            unfinished.append(data[cut:])\n    _check_tail(file, path, end, expected_tail)\n",
+        "            unfinished.append(data[cut:])\n    check_tail(file, path, end, expected_tail)\n",
         "            unfinished.append(data[cut:])\n",
         ("tests/unit/test_files_in_motion.py",),
     ),
@@ -731,14 +731,14 @@ MUTATIONS = (
     Mutation(
         "a file that was rotated between two runs is read on",
         "txtopo/connectors/files/ranges.py",
-        "        position = self._position(partition, last_metadata)\n        self._check_tail(partition, last_metadata)\n",
-        "        position = self._position(partition, last_metadata)\n",
+        "        position = self.bytes_read(last)\n        self._check_tail(last)\n",
+        "        position = self.bytes_read(last)\n",
         ("tests/unit/test_files_rotated.py",),
     ),
     Mutation(
         "a file that is rotated within a run is read on",
         "txtopo/connectors/files/ranges.py",
-        "            return None\n        self._check_tail(partition, last_metadata)\n",
+        "            return None\n        self._check_tail(last)\n",
         "            return None\n",
         ("tests/unit/test_files_rotated.py",),
     ),

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
-import obstore
+import obstore.exceptions
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyspark
@@ -46,8 +46,10 @@ def globbed(root: Path) -> list[str]:
 class TestStorage:
     """One contract for all storage."""
 
-    @pytest.fixture(params=["memory", "local"])
+    @pytest.fixture(params=["memory", "local", "objects"])
     def storage(self, request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+        if request.param == "objects":
+            return objects.ObjectStorage("s3://files", obstore.store.MemoryStore())
         return (
             memory.MemoryStorage()
             if request.param == "memory"
@@ -75,6 +77,18 @@ class TestStorage:
             storage.put(f"log/{name}", b"")
         monkeypatch.setattr(storage, "_listed", lambda prefix, offset: listed(prefix, None))
         assert [each.path for each in storage.entries("log", "2")] == ["log/3"]
+
+    def test_a_fault_while_an_object_is_read_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        storage = objects.ObjectStorage("s3://files", obstore.store.MemoryStore())
+        storage.put("one", b"hello")
+
+        def fail(*args: Any, **kwargs: Any) -> Any:
+            raise obstore.exceptions.GenericError("connection reset")
+
+        with storage.open("one") as file:
+            monkeypatch.setattr(storage, "_api", SimpleNamespace(get_range=fail))
+            with pytest.raises(errors.FailedException, match="s3://files/one cannot be reached"):
+                file.read(1)
 
 
 def check_storage(storage: Storage) -> None:

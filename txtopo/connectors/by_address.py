@@ -7,7 +7,7 @@ others.
 
 from __future__ import annotations
 
-from txtopo.connectors.delta.upkeep import DeltaRecords
+from txtopo.connectors.delta.table import DeltaRecords
 from txtopo.connectors.files import upkeep as files
 from txtopo.connectors.kafka import upkeep
 from txtopo.stores import by_address
@@ -32,5 +32,5 @@ def open_kept(address: str, name: str, topology_id: str | None, must_exist: bool
         return upkeep.open_topics(address, name, topology_id)
     if files.takes(address):
         records = files.open_records(address, name)
-        return files.open_records(address, name, DeltaRecords) if records.is_table else records
+        return DeltaRecords(records.root, name, records.client) if records.is_table else records
     return by_address.open_store(address, name, must_exist)

@@ -8,7 +8,6 @@ that it surely keeps, and Python parses the rest.
 from __future__ import annotations
 
 import decimal
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -79,7 +78,7 @@ def _numbers(name: str, texts: pa.ChunkedArray, type: pa.DataType) -> pa.Chunked
     numbers: list[Any] = []
     for text in texts.to_pylist():
         if text is not None and (_DECIMAL.fullmatch(text) is None or not _is_number(text, type)):
-            raise _changed_number(text, "column", name, type)
+            raise changed_number(text, "column", name, type)
         numbers.append(None if text is None else exact_columns.exact_decimal(text, type))
     return pa.chunked_array([pa.array(numbers, type)])
 
@@ -111,20 +110,6 @@ _ALIKE = bytes.maketrans(b"123456789E", b"000000000e")
 _EXPONENT = re.compile(rb"0e-?0+[\s,}\]\"]")
 
 
-def check_json(lines: bytes, schema: pa.Schema) -> None:
-    """Raise :class:`ChangedNumberError` if Arrow would change a decimal in ``lines``. A line that
-    is not JSON is left to Arrow."""
-    for line in lines.split(b"\n"):
-        try:
-            value = json.loads(line, parse_float=decimal.Decimal)
-        except (ValueError, RecursionError):
-            continue
-        for field in schema:
-            for number, type in _decimals_in(value.get(field.name), field.type):
-                if not _is_kept(number, type):
-                    raise _changed_number(number, "field", field.name, type)
-
-
 def _decimal_types(types: Iterable[pa.DataType]) -> Iterator[pa.DataType]:
     for type in types:
         if pa.types.is_decimal(type):
@@ -132,22 +117,12 @@ def _decimal_types(types: Iterable[pa.DataType]) -> Iterator[pa.DataType]:
         yield from _decimal_types(type.field(i).type for i in range(type.num_fields))
 
 
-def _decimals_in(value: Any, type: pa.DataType) -> Iterator[tuple[Any, pa.DataType]]:
-    """Yield the values in ``value`` that a column of ``type`` takes as decimals, each with its
-    type. Arrow refuses all other values."""
-    if pa.types.is_decimal(type) and isinstance(value, int | decimal.Decimal | str):
-        yield value, type
-    elif pa.types.is_list(type) and isinstance(value, list):
-        for item in value:
-            yield from _decimals_in(item, type.value_type)
-    elif pa.types.is_struct(type) and isinstance(value, dict):
-        for field in type:
-            yield from _decimals_in(value.get(field.name), field.type)
-
-
-def _is_kept(value: int | decimal.Decimal | str, type: pa.DataType) -> bool:
-    """Whether ``value`` is a number of ``type``, written without many useless digits. Arrow also
-    makes mistakes in useless digits."""
+def is_kept(value: Any, type: pa.DataType) -> bool:
+    """Whether a column of decimals holds ``value``: a number of ``type``, written without many
+    useless digits. Arrow also makes mistakes in useless digits. Arrow refuses all values that are
+    no numbers, and other columns change no decimals."""
+    if not (pa.types.is_decimal(type) and isinstance(value, int | decimal.Decimal | str)):
+        return True
     if not _is_number(value, type):
         return False
     written = decimal.Decimal(value).as_tuple()
@@ -169,7 +144,8 @@ def _is_number(value: int | decimal.Decimal | str, type: pa.DataType) -> bool:
     return True
 
 
-def _changed_number(value: Any, noun: str, name: str, type: pa.DataType) -> ChangedNumberError:
+def changed_number(value: Any, noun: str, name: str, type: pa.DataType) -> ChangedNumberError:
+    """The error for ``value``, in the ``noun`` with this name."""
     return ChangedNumberError(
         f"has {value} in {noun} {name!r}, which is no number of the type {type}"
     )

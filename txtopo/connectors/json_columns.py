@@ -7,6 +7,7 @@ the same columns, or refuse the same line (R38). Importing this module imports p
 
 from __future__ import annotations
 
+import decimal
 import json
 import math
 from collections.abc import Callable, Iterator
@@ -92,28 +93,30 @@ class Parser:
         if not count:
             return []
         if self._digits_sure is not None and decimals.is_doubtful(lines, self._digits_sure):
-            decimals.check_json(lines, self.schema)
+            self._check(lines, decimals.is_kept, parse_float=decimal.Decimal)
         read_options = pa.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
         table: Any = pa.json.read_json(pa.BufferReader(lines), read_options, self._parse_options)
         if table.num_rows != count:
             raise json_lines.LineError("is not one JSON object")
         batches = conforming(table, self.schema)
         if any(_is_large(column) for batch in batches for column in batch.columns):
-            self._check_numbers(lines)
+            self._check(lines, _is_kept)
         return batches
 
-    def _check_numbers(self, lines: bytes) -> None:
-        """Refuse numbers that the column would change: an integer with more digits than the type
-        has, or a number out of the type's range."""
+    def _check(
+        self, lines: bytes, is_kept: Callable[[Any, pa.DataType], bool], **parse: Any
+    ) -> None:
+        """Refuse numbers that the column would change. A line that is not JSON is left to Arrow."""
+        columns = list(zip(self.schema.names, self.schema.types, strict=True))
         for line in lines.split(b"\n"):
-            # Arrow has taken each line as an object: an error here would depend on the block's
-            # other lines.
-            value = json.loads(line) if line.strip() else {}
-            for field in self.schema:
-                for number in _changed_in(value.get(field.name), field.type):
-                    raise decimals.ChangedNumberError(
-                        f"has {number} in field {field.name!r}, which is no number of the type {field.type}"
-                    )
+            try:
+                value = json.loads(line, **parse)
+            except (ValueError, RecursionError):
+                continue
+            for name, column_type in columns:
+                for item, type in _items_in(value.get(name), column_type):
+                    if not is_kept(item, type):
+                        raise decimals.changed_number(item, "field", name, type)
 
 
 def check_schema(owner: str, schema: pa.Schema) -> None:
@@ -152,15 +155,22 @@ def _is_large(column: pa.Array) -> bool:
     )
 
 
-def _changed_in(value: Any, type: pa.DataType) -> Iterator[Any]:
-    """Yield the numbers in ``value`` that a column of ``type`` would change or make infinite."""
-    if pa.types.is_list(type):
-        for item in value or ():
-            yield from _changed_in(item, type.value_type)
-    elif pa.types.is_struct(type):
+def _items_in(value: Any, type: pa.DataType) -> Iterator[tuple[Any, pa.DataType]]:
+    """Yield the values in ``value``, but for nulls, lists and structs, each with its type."""
+    if pa.types.is_list(type) and isinstance(value, list):
+        for item in value:
+            yield from _items_in(item, type.value_type)
+    elif pa.types.is_struct(type) and isinstance(value, dict):
         for field in type:
-            yield from _changed_in((value or {}).get(field.name), field.type)
-    elif pa.types.is_floating(type) and value is not None:
-        came = pa.array([float(value)], type).to_pylist()[0]
-        if math.isinf(came) or (isinstance(value, int) and came != value):
-            yield value
+            yield from _items_in(value.get(field.name), field.type)
+    elif value is not None:
+        yield value, type
+
+
+def _is_kept(value: Any, type: pa.DataType) -> bool:
+    """Whether a column of floating point numbers holds ``value``: an integer with few digits, or a
+    number in the type's range. Other columns change nothing."""
+    if not pa.types.is_floating(type):
+        return True
+    came = pa.array([float(value)], type).to_pylist()[0]
+    return not math.isinf(came) and (came == value or not isinstance(value, int))

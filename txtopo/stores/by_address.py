@@ -17,6 +17,7 @@ from txtopo.stores import base, codecs
 from txtopo.stores.redis.store import RedisStore
 from txtopo.stores.servers.store import SqlStore
 from txtopo.stores.sqlite.store import SqliteStore
+from txtopo.topology import kept
 
 Opener = Callable[..., base.Store]
 """``(address, table, **form) -> store``. ``form`` holds parameters for the constructor."""
@@ -71,7 +72,7 @@ def open_store(address: str, table: str, must_exist: bool = True) -> base.Store:
         raise errors.UsageError(
             f"there is no file {address.removeprefix('sqlite:///')}\n  Give the path of the store's SQLite file."
         )
-    try:
+    with kept.asking("the server"):
         store = opener(address, table)
         form = store.stored_form()
         if form is None and must_exist and not store.exists():
@@ -79,8 +80,6 @@ def open_store(address: str, table: str, must_exist: bool = True) -> base.Store:
             raise errors.UsageError(
                 f"{store.address} is no store of txtopo\n  The table is the second argument of {kind}(…, table)."
             )
-    except errors.FailedException as error:
-        raise errors.UsageError(f"{error}\n  Try again when the server can be reached.") from error
     return store if form is None else opener(address, table, **_arguments(form))
 
 

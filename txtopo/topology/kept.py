@@ -3,8 +3,9 @@ Standard library only."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from txtopo import errors
@@ -58,6 +59,15 @@ def refuse_from_topology(from_topology: str | None) -> None:
         raise errors.UsageError(
             "a sink's records cannot become another topology's\n  Leave out --from-topology."
         )
+
+
+@contextlib.contextmanager
+def asking(place: str) -> Iterator[None]:
+    """Raise :class:`~txtopo.errors.UsageError` where ``place`` does not answer."""
+    try:
+        yield
+    except errors.FailedException as error:
+        raise errors.UsageError(f"{error}\n  Try again when {place} can be reached.") from error
 
 
 class Kept(Protocol):

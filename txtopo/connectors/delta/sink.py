@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from txtopo import errors
-from txtopo.connectors.delta import table, upkeep
+from txtopo.connectors.delta import table
 from txtopo.connectors.files import decisions, file_ledger, sink, storage
 from txtopo.topology import arrow
 
@@ -101,8 +101,8 @@ class DeltaLedger(file_ledger.FileLedger):
         self.tells_late = False
         self._compact_every = compact_every
 
-    def kept(self, topology_id: str, component: str) -> upkeep.DeltaRecords:
-        return upkeep.DeltaRecords(self.root, self.name, self.client)
+    def kept(self, topology_id: str, component: str) -> table.DeltaRecords:
+        return table.DeltaRecords(self.root, self.name, self.client)
 
     def _table(self) -> table.Table:
         return table.Table(self.root, self.client, self._compact_every, self.opaque)

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from txtopo import errors
-from txtopo.connectors.files import decisions, directories, objects, storage
+from txtopo.connectors.files import decisions, directories, objects, storage, upkeep
 
 TRIES = 20
 """How often a commit is tried while other writers are quicker."""
@@ -53,6 +53,7 @@ class Table:
     def __init__(
         self, root: str, client: Any, compact_every: int | None = None, is_opaque: bool = False
     ) -> None:
+        self._deltalake = importlib.import_module("deltalake")
         self._root, self._compact_every = root, compact_every or sys.maxsize
         self._removes = is_opaque or compact_every is not None
         self._options: dict[str, str] | None = None
@@ -65,10 +66,9 @@ class Table:
 
         :raises errors.SetupError: they do not fit.
         """
-        deltalake = importlib.import_module("deltalake")
-        wanted = self._schema(deltalake, schema)
+        wanted, deltalake = self._schema(schema), self._deltalake
         with self._explained():
-            table = self._opened(deltalake)
+            table = self._opened()
             if table is None:
                 # Of two tasks that make the table, one makes its first version.
                 once = deltalake.CommitProperties(max_commit_retries=0)
@@ -82,14 +82,14 @@ class Table:
                         commit_properties=once,
                     )
                 table = deltalake.DeltaTable(self._root, storage_options=self._options)
-        self._check_fit(deltalake, table, schema, partition_by)
+        self._check_fit(table, schema, partition_by)
 
-    def _schema(self, deltalake: Any, schema: Any) -> Any:
+    def _schema(self, schema: Any) -> Any:
         """The table's schema for rows with the Arrow ``schema``."""
         arrow = importlib.import_module("pyarrow")
         with contextlib.suppress(Exception):
             columns = arrow.schema([field.with_nullable(True) for field in schema])
-            wanted = deltalake.Schema.from_arrow(columns)
+            wanted = self._deltalake.Schema.from_arrow(columns)
             is_kept = arrow.schema(wanted.to_arrow()).equals(columns)
             if is_kept and not _OTHER_TIMES.search(str(schema)):
                 return wanted
@@ -100,15 +100,13 @@ class Table:
             " without a zone.\n  Convert the columns in a bolt, or give schema=."
         )
 
-    def _check_fit(
-        self, deltalake: Any, table: Any, schema: Any, partition_by: Sequence[str]
-    ) -> None:
+    def _check_fit(self, table: Any, schema: Any, partition_by: Sequence[str]) -> None:
         """Check that rows with ``schema`` fit the table, and that nothing of the table is new to
         this library."""
         with self._explained():
             columns = {field.name: field for field in table.schema().fields}
             metadata, protocol = table.metadata(), table.protocol()
-        for field in self._schema(deltalake, schema).fields:
+        for field in self._schema(schema).fields:
             other = columns.pop(field.name, None)
             if other is None:
                 raise self._misfit(f"no column {field.name}")
@@ -142,7 +140,7 @@ class Table:
     def holds_rows(self) -> bool:
         """Whether the table has rows, from any writer."""
         with self._explained():
-            table = self._opened(importlib.import_module("deltalake"))
+            table = self._opened()
             return table is not None and bool(table.file_uris())
 
     def commit(
@@ -160,11 +158,10 @@ class Table:
         :raises errors.StateMismatchError: the table lacks a transaction before, or files that must
             be taken back.
         """
-        deltalake = importlib.import_module("deltalake")
         is_compacting, last = decided.txid % self._compact_every == 0, ""
         for _ in range(TRIES):
             with self._explained():
-                table = self._opened(deltalake)
+                table = self._opened()
             at = _NEVER if table is None else _position(table, generation)
             if at >= decided.position:
                 return
@@ -180,18 +177,18 @@ class Table:
             is_compacting = is_compacting and not taken_back
             if table is None:
                 raise self._lost(decided.txid)
-            self._check_fit(deltalake, table, log.form.schema(), log.form.kept()["partition_by"])
+            self._check_fit(table, log.form.schema(), log.form.kept()["partition_by"])
             with self._explained():
                 try:
                     if is_compacting:
                         # All transactions before are recorded, so no attempt at them is taken back.
                         is_compacting = False
-                        self._compact(deltalake, table, log)
+                        self._compact(table, log)
                         continue
                     if is_late:
                         self._check_files(log, decided)
-                    self._write(deltalake, table, generation, decided, taken_back)
-                except deltalake.exceptions.CommitFailedError as error:
+                    self._write(table, generation, decided, taken_back)
+                except self._deltalake.exceptions.CommitFailedError as error:
                     last = objects.first_line(error)
                     continue
                 return
@@ -204,11 +201,11 @@ class Table:
 
         :raises errors.TxtopoError: it does not.
         """
-        deltalake, form = importlib.import_module("deltalake"), log.form.kept()
+        form = log.form.kept()
         with self._explained():
-            table = self._opened(deltalake)
+            table = self._opened()
         if table is not None and form:
-            self._check_fit(deltalake, table, log.form.schema(), form["partition_by"])
+            self._check_fit(table, log.form.schema(), form["partition_by"])
 
     def _check_files(self, log: decisions.Log, decided: decisions.Decision) -> None:
         for file in decided.files:
@@ -218,11 +215,11 @@ class Table:
                     "  VACUUM has removed it before the table had it. Restore it, or begin again with `txtopo reset TARGET`."
                 )
 
-    def _opened(self, deltalake: Any) -> Any:
+    def _opened(self) -> Any:
         # Anew for each commit: the table may have been replaced.
         try:
-            return deltalake.DeltaTable(self._root, storage_options=self._options)
-        except deltalake.exceptions.TableNotFoundError:
+            return self._deltalake.DeltaTable(self._root, storage_options=self._options)
+        except self._deltalake.exceptions.TableNotFoundError:
             return None
 
     def _check(
@@ -246,23 +243,21 @@ class Table:
 
     def _write(
         self,
-        deltalake: Any,
         table: Any,
         generation: decisions.Generation,
         decided: decisions.Decision,
         taken_back: Sequence[decisions.File],
     ) -> None:
         names = table.metadata().partition_columns
-        actions: list[Any] = [_added(deltalake, file, names) for file in decided.files]
+        actions = [self._added(file, names) for file in decided.files]
         if taken_back:
-            actions += self._removals(deltalake, table, taken_back, names)
+            actions += self._removals(table, taken_back, names)
         app = application(generation)
         versions = {app: decided.txid, f"{app}/attempt": decided.attempt}
-        self._commit(deltalake, table, actions, versions)
+        self._commit(table, actions, versions)
 
-    def _commit(
-        self, deltalake: Any, table: Any, actions: list[Any], versions: Mapping[str, int]
-    ) -> None:
+    def _commit(self, table: Any, actions: list[Any], versions: Mapping[str, int]) -> None:
+        deltalake = self._deltalake
         table.create_write_transaction(
             actions,
             "append",
@@ -275,7 +270,7 @@ class Table:
             ),
         )
 
-    def _compact(self, deltalake: Any, table: Any, log: decisions.Log) -> None:
+    def _compact(self, table: Any, log: decisions.Log) -> None:
         """Put the small files that sinks wrote together: one file for each folder.
 
         If two tasks compact at the same time, one fails. With deltalake's ``optimize``, two
@@ -308,13 +303,13 @@ class Table:
                             rows += batch.num_rows
                 writer.close()
                 whole = decisions.File(new, new, file.tell(), rows)
-            actions.append(_added(deltalake, whole, by, is_new=False))
-            actions += [_removed(deltalake, path, by) for path in paths]
+            actions.append(self._added(whole, by, is_new=False))
+            actions += [self._removed(path, by) for path in paths]
         if actions:
-            self._commit(deltalake, table, actions, {})
+            self._commit(table, actions, {})
 
     def _removals(
-        self, deltalake: Any, table: Any, files: Sequence[decisions.File], by: Sequence[str]
+        self, table: Any, files: Sequence[decisions.File], by: Sequence[str]
     ) -> list[Any]:
         if not _sizes(table).keys() >= {file.path for file in files}:
             raise errors.StateMismatchError(
@@ -322,11 +317,27 @@ class Table:
                 "  OPTIMIZE, or another writer, has put them into other files. Restore the table's version before that, and start again. With an"
                 " opaque\n  spout, let the sink compact the table: compact_every=."
             )
-        return [_removed(deltalake, file.path, by) for file in files]
+        return [self._removed(file.path, by) for file in files]
+
+    def _removed(self, path: str, by: Sequence[str]) -> Any:
+        now = int(time.time() * 1000)
+        return self._deltalake.transaction.RemoveAction(
+            path, True, now, partition_values=directories.texts_in(path, by)
+        )
+
+    def _added(self, file: decisions.File, by: Sequence[str], is_new: bool = True) -> Any:
+        return self._deltalake.transaction.AddAction(
+            path=file.path,
+            size=file.bytes,
+            partition_values=directories.texts_in(file.path, by),
+            modification_time=int(time.time() * 1000),
+            data_change=is_new,
+            stats=json.dumps({"numRecords": file.rows}),
+        )
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        exceptions = importlib.import_module("deltalake.exceptions")
+        exceptions = self._deltalake.exceptions
         try:
             yield
         except exceptions.DeltaProtocolError as error:
@@ -337,6 +348,15 @@ class Table:
             raise errors.FailedException(
                 f"the Delta table {self._root} cannot be written just now: {objects.first_line(error)}"
             ) from error
+
+
+class DeltaRecords(upkeep.FileRecords):
+    """The decisions beside the Delta table ``root``, for people. The rows are the table's."""
+
+    keeps_rows = True
+
+    def tell(self, generation: decisions.Generation, decided: decisions.Decision) -> None:
+        Table(self.root, self.client).commit(self.log, generation, decided)
 
 
 def _position(table: Any, generation: decisions.Generation) -> tuple[int, int]:
@@ -351,24 +371,6 @@ def _sizes(table: Any) -> dict[str, int]:
     sizes = files.column("size_bytes").to_pylist()
     paths = map(urllib.parse.unquote, files.column("path").to_pylist())
     return dict(zip(paths, sizes, strict=True))
-
-
-def _removed(deltalake: Any, path: str, by: Sequence[str]) -> Any:
-    now = int(time.time() * 1000)
-    return deltalake.transaction.RemoveAction(
-        path, True, now, partition_values=directories.texts_in(path, by)
-    )
-
-
-def _added(deltalake: Any, file: decisions.File, by: Sequence[str], is_new: bool = True) -> Any:
-    return deltalake.transaction.AddAction(
-        path=file.path,
-        size=file.bytes,
-        partition_values=directories.texts_in(file.path, by),
-        modification_time=int(time.time() * 1000),
-        data_change=is_new,
-        stats=json.dumps({"numRecords": file.rows}),
-    )
 
 
 def _type(field: Any) -> str:

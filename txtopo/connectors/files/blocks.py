@@ -41,9 +41,7 @@ def status_of(path: str) -> os.stat_result | remote.Status:
         # Without O_NONBLOCK, opening a named pipe would wait for its writer for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
-        if may_pass(error):
-            raise errors.FailedException(f"cannot open {path} just now: {error.strerror}") from None
-        raise _unreadable(path, error) from None
+        raise _unreadable("open", path, error) from None
     try:
         status = os.fstat(descriptor)
     finally:
@@ -102,14 +100,9 @@ def _tail(file: BinaryIO, path: str, end: int) -> str:
     return hashlib.sha256(_read(file, path, begin, end - begin)).hexdigest()[:12]
 
 
-def check_tail(path: str, end: int, expected: str) -> None:
+def check_tail(file: BinaryIO, path: str, end: int, expected: str) -> None:
     """Raise :class:`~txtopo.errors.InputError` if the ``tail`` before ``end`` is not
     ``expected``."""
-    with opened(path) as file:
-        _check_tail(file, path, end, expected)
-
-
-def _check_tail(file: BinaryIO, path: str, end: int, expected: str) -> None:
     if _tail(file, path, end) != expected:
         raise _replaced(path, end)
 
@@ -123,7 +116,7 @@ def line_blocks(
     ``expected_tail`` is checked before and after: a file may be written anew, in place, while the
     task reads.
     """
-    _check_tail(file, path, end, expected_tail)
+    check_tail(file, path, end, expected_tail)
     unfinished: list[bytes] = []
     block_start = position = start
     while position < end:
@@ -138,7 +131,7 @@ def line_blocks(
             unfinished = []
         if cut < len(data):
             unfinished.append(data[cut:])
-    _check_tail(file, path, end, expected_tail)
+    check_tail(file, path, end, expected_tail)
 
 
 def first_line(file: BinaryIO, path: str) -> bytes:
@@ -167,9 +160,7 @@ def opened(path: str) -> BinaryIO:
     try:
         return open(path, "rb", buffering=0)
     except OSError as error:
-        if may_pass(error):
-            raise errors.FailedException(f"cannot open {path} just now: {error.strerror}") from None
-        raise _unreadable(path, error) from None
+        raise _unreadable("open", path, error) from None
 
 
 def may_pass(error: OSError) -> bool:
@@ -185,9 +176,7 @@ def _read(file: BinaryIO, path: str, start: int, amount: int) -> bytes:
         while len(data) < amount and (more := file.read(amount - len(data))):
             data += more
     except OSError as error:
-        if may_pass(error):
-            raise errors.FailedException(f"cannot read {path} just now: {error.strerror}") from None
-        raise _unreadable(path, error) from None
+        raise _unreadable("read", path, error) from None
     if len(data) < amount:
         raise shrunk(path, start + len(data), start + amount)
     return data
@@ -209,7 +198,9 @@ def _replaced(path: str, end: int) -> errors.InputError:
     )
 
 
-def _unreadable(path: str, error: OSError) -> errors.InputError:
+def _unreadable(verb: str, path: str, error: OSError) -> Exception:
+    if may_pass(error):
+        return errors.FailedException(f"cannot {verb} {path} just now: {error.strerror}")
     if isinstance(error, FileNotFoundError):
         return errors.InputError(
             f"no file {path}\n  Mend the path or restore the file. Every machine that runs tasks must see the file under this path."

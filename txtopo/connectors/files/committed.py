@@ -66,10 +66,8 @@ class Committed:
         """The names of files that have had none yet, by path."""
 
     def __iter__(self) -> Iterator[tuple[int, list[CommittedFile]]]:
-        spans = self._log.spans()
-        self._check([generation for generation, _ in spans])
-        for generation, end in spans:
-            yield from self._of(generation, end, self._after)
+        for position, files in self.behind(None):
+            yield position.txid, files
 
     def _of(
         self,

@@ -31,6 +31,7 @@ from txtopo import errors
 from txtopo.connectors.files import form as forms
 from txtopo.connectors.files.form import HOME
 from txtopo.connectors.files.storage import Entry, Storage
+from txtopo.topology import kept
 
 SEGMENT = 1000
 """How many decisions a segment has."""
@@ -114,6 +115,10 @@ class Generation:
     @property
     def folder(self) -> str:
         return f"{HOME}/{self.number:05d}"
+
+    def fence(self, position: tuple[int, int]) -> kept.Fence:
+        """The fence behind the transaction and attempt ``position``."""
+        return kept.Fence(self.topology_id, self.component, self.generation, *position, count=None)
 
 
 class _GoneError(errors.FailedException):

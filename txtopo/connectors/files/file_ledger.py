@@ -230,12 +230,12 @@ class _Turn:
 
     def write(self, piece: decisions.Piece, comes_alone: bool) -> bool:
         """Commit ``piece``. True if its transaction was committed before."""
-        generation = self._current()
+        generation = self._ledger.current(self._context)
         newest = self._newest(generation)
         if not newest and generation is not None and not generation.after:
             # Perhaps the sink was cleared while this process lives.
             self._log.forget()
-            generation = self._current()
+            generation = self._ledger.current(self._context)
             newest = self._newest(generation)
             if piece.files and not self._log.form.kept():
                 raise errors.FailedException(
@@ -306,12 +306,12 @@ class _Turn:
             raise errors.StaleAttemptError(
                 self._place.address,
                 self._stamp.component,
-                self._fence(generation, decided).position,
+                generation.fence(decided.position).position,
                 self._stamp.position,
             )
         if not self._ledger.opaque and decided.attempt < self._context.first_attempt:
             # A late task of an earlier driver was quicker, perhaps with another batch.
-            raise completeness.never_sealed(self._place, self._fence(generation, decided))
+            raise completeness.never_sealed(self._place, generation.fence(decided.position))
         self._check_same(decided.rows, piece)
         if not self._ledger.tells_late:
             self._ledger.tell(self._log, generation, decided, earlier)
@@ -321,21 +321,6 @@ class _Turn:
         if generation is None:
             return []
         return self._log.newest(generation, self._attempt.txid - 1)
-
-    def _fence(
-        self, generation: decisions.Generation, decision: decisions.Decision
-    ) -> stamps.Fence:
-        own = self._stamp
-        return stamps.Fence(
-            own.topology_id,
-            own.component,
-            generation.generation,
-            *decision.position,
-            count=None,
-        )
-
-    def _current(self) -> decisions.Generation | None:
-        return self._ledger.current(self._context)
 
     def _judge(
         self, generation: decisions.Generation | None, newest: decisions.Decision | None
@@ -347,13 +332,12 @@ class _Turn:
         own, fence = self._stamp, None
         recorded = visible.recorded_in(self._context, self._ledger.name)
         if generation is not None and newest is not None:
-            fence = self._fence(generation, newest)
+            fence = generation.fence(newest.position)
         elif generation is not None and (
             generation.after or generation.generation != own.generation
         ):
             # Another generation may have pieces here, before its first decision.
-            closed = decisions.Decision(generation.after, stamps.CLOSED_ATTEMPT, (), ())
-            fence = self._fence(generation, closed)
+            fence = generation.fence((generation.after, stamps.CLOSED_ATTEMPT))
         last = (recorded or {}).get(own.component)
         if (
             fence is not None
@@ -389,7 +373,7 @@ class _Turn:
                 0, own.topology_id, own.component, own.generation, self._ledger.name
             )
         )
-        self._current()
+        self._ledger.current(self._context)
         if first.generation != own.generation:
             raise errors.FailedException(
                 f"another generation has just begun to write to {self._ledger.root}"

@@ -1,7 +1,7 @@
 """Forms of a file with rows: lines, JSON lines, CSV and Parquet, perhaps compressed.
 
-A writer takes rows and writes to an open file. Text needs the standard library, Parquet and zstd
-need pyarrow.
+A writer takes rows, or for Parquet RecordBatches, and writes them to a file, which stays open when
+the writer has finished. Text needs the standard library, Parquet and zstd need pyarrow.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from txtopo import plain_json
 
@@ -32,19 +32,6 @@ _NEEDS_QUOTES = re.compile('[",\r\n]|^$|^\\s|\\s$')
 
 class RefusedError(Exception):
     """A row has no place in the file. The text says why."""
-
-
-class Writer(Protocol):
-    """Writes rows to an open file, and ends the file."""
-
-    def add(self, rows: Any) -> None:
-        """Add a row, or for Parquet a RecordBatch."""
-
-    def size(self) -> int:
-        """How many bytes there are so far, about."""
-
-    def finish(self) -> None:
-        """Write what is left, and the end of the format. The file stays open."""
 
 
 def suffix(format: str, compression: str | None) -> str:

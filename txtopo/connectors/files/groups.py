@@ -162,13 +162,13 @@ class FileGroup:
         return tuple(identities)
 
 
-def sizes(groups: Iterable[FileGroup]) -> list[list[int]]:
-    """The size of every file, by group. Raises :class:`~txtopo.errors.InputError` if symbolic links
+def sized(groups: Iterable[FileGroup]) -> list[SizedGroup]:
+    """Ask for the size of every file. Raises :class:`~txtopo.errors.InputError` if symbolic links
     give a file two names: the spout would read the file twice."""
     names: dict[tuple[int | str, int | str], str] = {}
-    by_group: list[list[int]] = []
+    by_group: list[SizedGroup] = []
     for group in groups:
-        by_group.append([])
+        sizes: list[int] = []
         for path in group.paths:
             status = blocks.status_of(path)
             other = names.setdefault((status.st_dev, status.st_ino), path)
@@ -177,7 +177,8 @@ def sizes(groups: Iterable[FileGroup]) -> list[list[int]]:
                     f"{other} and {path} are one file: one path is a symbolic link, or leads through a symbolic link\n"
                     "  Leave one path out, by a narrower pattern or a list of paths: each line is read once."
                 )
-            by_group[-1].append(status.st_size)
+            sizes.append(status.st_size)
+        by_group.append(SizedGroup(group, sizes))
     return by_group
 
 

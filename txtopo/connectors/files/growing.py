@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import glob
 import os
 import time
@@ -9,10 +10,10 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePath
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from txtopo import errors
-from txtopo.connectors.files import blocks, remote
+from txtopo.connectors.files import blocks, planning, remote
 from txtopo.connectors.files import groups as file_groups
 from txtopo.topology import spout
 from txtopo.topology.context import CoordinatorContext
@@ -30,33 +31,11 @@ def pause_s(listing_s: float) -> float:
     return max(1.0, 10 * listing_s)
 
 
-class FrozenCoordinator(Protocol):
-    """Plans batches from files that stay as they are."""
-
-    def is_ready(self) -> bool: ...
-
-    def plan_partition_batch(self, txid: int, partition: int, last_metadata: Any) -> Any: ...
-
-    def is_whole(self, metadata: Any) -> bool:
-        """Whether a batch of partition 0 ends with its last file."""
-
-
-class GrowingFiles(Protocol):
-    """The spout."""
-
-    patterns: tuple[str, ...]
-    partitions: int
-
-    def frozen_coordinator(
-        self, groups: tuple[file_groups.FileGroup, ...], context: CoordinatorContext
-    ) -> FrozenCoordinator: ...
-
-
 class GrowingCoordinator(spout.PartitionedSpoutCoordinator):
-    """Lists the files again and again, and gives the unread ones to coordinators for frozen files,
-    one per partition. A file belongs to the partition that its name's checksum says.
+    """Lists the files again and again, and gives the unread ones to planners for frozen files, one
+    per partition. A file belongs to the partition that its name's checksum says.
 
-    A partition's metadata is that of the frozen coordinator, and:
+    A partition's metadata is that of the planner, and:
 
     - ``paths``: ``file`` … ``end_file``, without settings.
     - ``files``: how many files in the partition sorted up to the last of ``paths``.
@@ -65,21 +44,30 @@ class GrowingCoordinator(spout.PartitionedSpoutCoordinator):
     - ``partitions``: how many partitions there were.
     """
 
-    def __init__(self, own: GrowingFiles, context: CoordinatorContext) -> None:
-        self._own, self._context = own, context
-        self._parts = [_Partition(own, context) for _ in range(own.partitions)]
+    def __init__(
+        self,
+        patterns: tuple[str, ...],
+        partitions: int,
+        planner: Callable[[int, file_groups.SizedGroup, Any], planning.Planner],
+        context: CoordinatorContext,
+    ) -> None:
+        self._patterns, self._context = patterns, context
+        self._parts = [
+            _Partition(functools.partial(planner, partition), partitions)
+            for partition in range(partitions)
+        ]
         self._known: set[str] = set()
         self._asks_at = 0.0
         for partition, metadata in (context.last_metadata or {}).items():
-            if metadata is not None and metadata.get("partitions") != own.partitions:
+            if metadata is not None and metadata.get("partitions") != partitions:
                 raise errors.InputError(
-                    f"partition {partition} was read with other partitions than {own.partitions}, or without growing\n"
+                    f"partition {partition} was read with other partitions than {partitions}, or without growing\n"
                     "  Set partitions and growing as they were, or start over with `txtopo state reset`."
                 )
         self._unless_gone(self._is_ready)
 
     def num_partitions(self) -> int:
-        return self._own.partitions
+        return len(self._parts)
 
     def is_ready(self) -> bool:
         return self._unless_gone(self._is_ready)
@@ -90,14 +78,14 @@ class GrowingCoordinator(spout.PartitionedSpoutCoordinator):
         """Plan the partition's next batch. ``None`` if all files that were listed have been
         read."""
         part = self._parts[partition]
-        return self._unless_gone(lambda: part.plan(txid, last_metadata))
+        return self._unless_gone(lambda: part.plan(last_metadata))
 
     def _unless_gone(self, call: Callable[[], T]) -> T:
         """Files that were read to their end may go, also while ``call`` looks at them."""
         try:
             return call()
         except errors.InputError:
-            if self._known <= set(file_groups.listed(self._own.patterns)):
+            if self._known <= set(file_groups.listed(self._patterns)):
                 raise
             self._asks_at = 0.0
             raise errors.FailedException("files have gone since they were listed") from None
@@ -114,8 +102,8 @@ class GrowingCoordinator(spout.PartitionedSpoutCoordinator):
         """List the files, and deal them out."""
         began = time.monotonic()
         paths = self._listed()
-        if not paths and not any(map(_may_match, self._own.patterns)):
-            raise file_groups.none_matched(self._own.patterns)
+        if not paths and not any(map(_may_match, self._patterns)):
+            raise file_groups.none_matched(self._patterns)
         self._known = set(paths)
         dealt: list[list[str]] = [[] for _ in self._parts]
         for path in paths:
@@ -129,11 +117,11 @@ class GrowingCoordinator(spout.PartitionedSpoutCoordinator):
     def _listed(self) -> list[str]:
         """List the files. A listing takes a while, and may lack a file whose name is older than
         another file's. A second listing has both files."""
-        paths = file_groups.listed(self._own.patterns)
+        paths = file_groups.listed(self._patterns)
         if not paths or set(paths) == self._known:
             return paths
         end = remote.without_settings(paths[-1])
-        again = file_groups.listed(self._own.patterns)
+        again = file_groups.listed(self._patterns)
         both = {*paths, *(path for path in again if remote.without_settings(path) <= end)}
         _check_links(both)
         return sorted(both, key=remote.without_settings)
@@ -142,16 +130,14 @@ class GrowingCoordinator(spout.PartitionedSpoutCoordinator):
 class _Partition:
     """One partition's files, as listed last. Some of the unread ones are open for planning."""
 
-    def __init__(self, own: GrowingFiles, context: CoordinatorContext) -> None:
-        self._own = own
+    def __init__(
+        self,
+        planner: Callable[[file_groups.SizedGroup, Any], planning.Planner],
+        partitions: int,
+    ) -> None:
+        self._plan_from, self._partitions = planner, partitions
         self.last: Any = None
         """The metadata of the newest batch."""
-        self._context = CoordinatorContext(
-            context.topology_id,
-            context.generation,
-            context.component_id,
-            lambda: {0: self._within(self.last)},
-        )
         self._all: file_groups.FileGroup | None = None
         self._seen: set[str] = set()
         """All names of this run: a listing may lack some for a moment."""
@@ -159,7 +145,7 @@ class _Partition:
         self._opened = file_groups.FileGroup(())
         self._next = 0
         """The number of the file behind the open ones."""
-        self._frozen: FrozenCoordinator | None = None
+        self._planner: planning.Planner | None = None
 
     def is_ready(self) -> bool:
         while not self._has_more() and self._all is not None and self._next < len(self._all.paths):
@@ -167,12 +153,12 @@ class _Partition:
         return self._has_more()
 
     def _has_more(self) -> bool:
-        return self._frozen is not None and self._frozen.is_ready()
+        return self._planner is not None and self._planner.has_more(self._within(self.last))
 
-    def plan(self, txid: int, last_metadata: Any) -> dict[str, Any] | None:
-        if self._all is None or self._frozen is None:
+    def plan(self, last_metadata: Any) -> dict[str, Any] | None:
+        if self._all is None or self._planner is None:
             return None
-        planned = self._frozen.plan_partition_batch(txid, 0, self._within(last_metadata))
+        planned = self._planner.plan(self._within(last_metadata))
         if planned is None:
             return None
         paths = self._opened.names[planned["file"] : planned["end_file"] + 1]
@@ -182,8 +168,8 @@ class _Partition:
             "paths": paths,
             "files": files,
             "names": self._all.identities[files - 1],
-            "whole": self._frozen.is_whole(planned),
-            "partitions": self._own.partitions,
+            "whole": self._planner.is_whole(planned),
+            "partitions": self._partitions,
         }
 
     def take(self, paths: list[str]) -> None:
@@ -212,10 +198,11 @@ class _Partition:
         """Let the files from number ``first`` be read, a bounded number of them: each is asked for
         its size. After a failure, they are opened again."""
         assert self._all is not None
-        self._next, self._frozen = first, None
+        self._next, self._planner = first, None
         self._opened = file_groups.FileGroup(self._all.paths[first : first + FILES_OPEN])
         if self._opened.paths:
-            self._frozen = self._own.frozen_coordinator((self._opened,), self._context)
+            (files,) = file_groups.sized([self._opened])
+            self._planner = self._plan_from(files, self._within(self.last))
         self._next += FILES_OPEN
 
     def _checked_place(self, listed: file_groups.FileGroup) -> int:

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from txtopo import errors
 from txtopo.connectors.files import committed, decisions, file_ledger
-from txtopo.connectors.files.storage import Entry, Storage
+from txtopo.connectors.files.storage import Entry, Storage, Upload
 from txtopo.sinks.simulated import SimulatedSink, Written
 from txtopo.topology import context as contexts
 from txtopo.topology import destination, transaction
@@ -34,7 +34,7 @@ class MemoryStorage(Storage):
         self.files.clear()
 
     def create(self, path: str) -> IO[bytes]:
-        return _Written(self, path)
+        return Upload(lambda file: self.write(path, file.read()))
 
     def put(self, path: str, data: bytes) -> bool:
         if path in self.files:
@@ -75,17 +75,6 @@ class MemoryStorage(Storage):
     def _entry(self, path: str) -> Entry:
         data, number = self.files[path]
         return Entry(path, len(data), float(number))
-
-
-class _Written(io.BytesIO):
-    def __init__(self, storage: MemoryStorage, path: str) -> None:
-        super().__init__()
-        self._storage, self._path = storage, path
-
-    def close(self) -> None:
-        if not self.closed:
-            self._storage.write(self._path, self.getvalue())
-        super().close()
 
 
 class _SimulatedStorage(MemoryStorage):

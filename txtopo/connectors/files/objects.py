@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any
 
 from txtopo import errors
-from txtopo.connectors.files.storage import Entry, Storage, Upload
+from txtopo.connectors.files.storage import Entry, Ranges, Storage, Upload
 from txtopo.stores import place as places
 
 PART_BYTES = 8 << 20
-"""How many bytes one request of a large upload has."""
+"""How many bytes one request of a large upload or reader has."""
 PARTS_AT_ONCE = 4
 _TIMEOUT, _RETRIES = "60s", 4
 
@@ -136,14 +136,19 @@ class ObjectStorage(Storage):
 
     def rename(self, source: str, target: str) -> bool:
         data = self.read(source)
-        if data is None or not self.put_surely(target, data):
+        if data is None:
+            return False
+        # The answer to an earlier put may have been lost.
+        if not self.put(target, data) and self.read(target) != data:
             return False
         self.delete([source])
         return True
 
     def open(self, path: str) -> IO[bytes]:
-        with self._explained(path):
-            return io.BufferedReader(_Raw(self._api.open_reader(self._store, path)), PART_BYTES)
+        entry = self.stat(path)
+        if entry is None:
+            raise FileNotFoundError(path)
+        return io.BufferedReader(Ranges(self, path, entry.bytes), PART_BYTES)
 
     def read(self, path: str) -> bytes | None:
         try:
@@ -221,27 +226,6 @@ class ObjectStorage(Storage):
             raise errors.FailedException(
                 f"{place} cannot be reached just now: {first_line(error)}"
             ) from error
-
-
-class _Raw(io.RawIOBase):
-    """An object that is read piece by piece."""
-
-    def __init__(self, reader: Any) -> None:
-        self._reader = reader
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return int(self._reader.seek(offset, whence))
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._reader.read(len(buffer))
-        buffer[: len(data)] = bytes(data)
-        return len(data)
 
 
 def first_line(error: BaseException) -> str:

@@ -19,12 +19,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import txtopo.errors
-from txtopo.connectors.files import blocks, directories, ranges, remote
+from txtopo.connectors.files import blocks, directories, planning, ranges, remote
 from txtopo.connectors.files import groups as file_groups
 from txtopo.topology import spout
 from txtopo.topology.bolt import BatchOutputCollector
 from txtopo.topology.conf import TopologyConf
-from txtopo.topology.context import CoordinatorContext, TopologyContext
+from txtopo.topology.context import TopologyContext
 from txtopo.topology.stream import OutputFieldsDeclarer, with_attempt
 from txtopo.topology.transaction import TransactionAttempt
 
@@ -122,10 +122,8 @@ class ParquetTransactionalSpout(ranges.ListedFiles):
                 )
         return pa.schema([pa.field(name, schema.field(name).type) for name in names])
 
-    def frozen_coordinator(
-        self, groups: tuple[file_groups.FileGroup, ...], context: CoordinatorContext
-    ) -> spout.PartitionedSpoutCoordinator:
-        return _ParquetCoordinator(self, groups, context)
+    def planner(self, partition: int, files: file_groups.SizedGroup, last: Any) -> planning.Planner:
+        return _ParquetPlanner(self, partition, files, last)
 
     def get_emitter(
         self, conf: TopologyConf, context: TopologyContext
@@ -313,9 +311,8 @@ class _Planned(NamedTuple):
     rows: list[int]
 
 
-class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
-    """Plans batches from footers, each read when first needed. The position is in the metadata
-    only.
+class _ParquetPlanner(planning.Planner):
+    """Plans batches from footers, each read when first needed.
 
     A partition's metadata:
 
@@ -329,52 +326,34 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
     def __init__(
         self,
         own: ParquetTransactionalSpout,
-        groups: tuple[file_groups.FileGroup, ...],
-        context: CoordinatorContext,
+        partition: int,
+        files: file_groups.SizedGroup,
+        last: Any,
     ) -> None:
-        if not any(group.paths for group in groups):
-            raise file_groups.none_matched(own.patterns)
-        self._sizes = file_groups.sizes(groups)
-        self._groups, self._rows_per_batch, self._context = groups, own.rows_per_batch, context
+        super().__init__(partition, files)
+        self._rows_per_batch = own.rows_per_batch
         self._files_per_batch = ranges.files_per_batch(own)
         self._footers: dict[str, _Planned] = {}
-        for partition, metadata in (context.last_metadata or {}).items():
-            if metadata is not None:
-                self._check_continuation(partition, metadata)
+        if last is not None:
+            ranges.check_group(files.group, partition, last)
+            footer = Footer(files.group.paths[last["end_file"]])
+            footer.check(last["footers"][-1], last["written"][-1])
 
-    def is_ready(self) -> bool:
-        last = self._context.last_metadata or {}
-        return any(
-            self._position(partition, last.get(partition)) is not None
-            for partition in range(len(self._groups))
-        )
+    def bytes_read(self, last: Any) -> float:
+        """How many bytes come before the next batch. A file that is not read to its end counts by
+        row groups."""
+        position = self._position(last)
+        if position is None:
+            return self.files.total
+        file, row_group = position
+        row_groups = len(self._footer(self.files.group.paths[file]).rows)
+        return sum(self.files.sizes[:file]) + self.files.sizes[file] * row_group / row_groups
 
-    def fraction_done(self, last_metadata: Mapping[int, Any]) -> float | None:
-        """Which share of the bytes has been read and committed. A file that is not read to its end
-        counts by row groups."""
-        total, done = sum(map(sum, self._sizes)), 0.0
-        for partition, metadata in last_metadata.items():
-            position, sizes = self._position(partition, metadata), self._sizes[partition]
-            if position is None:
-                done += sum(sizes)
-            else:
-                file, row_group = position
-                done += sum(sizes[:file]) + sizes[file] * row_group / len(
-                    self._footer(self._groups[partition].paths[file]).rows
-                )
-        return done / total
-
-    def num_partitions(self) -> int:
-        return len(self._groups)
-
-    def plan_partition_batch(
-        self, txid: int, partition: int, last_metadata: Any
-    ) -> dict[str, Any] | None:
-        """Plan the partition's next row groups. ``None`` if all have been read."""
-        begin = self._position(partition, last_metadata)
+    def plan(self, last: Any) -> dict[str, Any] | None:
+        begin = self._position(last)
         if begin is None:
             return None
-        group = self._groups[partition]
+        group = self.files.group
         (file, row_group), rows = begin, 0
         end_file, end = file, row_group
         while True:
@@ -403,21 +382,18 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
         }
 
     def is_whole(self, metadata: Any) -> bool:
-        """Whether the batch of partition 0 ends with its last file."""
-        footer = self._footer(self._groups[0].paths[metadata["end_file"]])
+        footer = self._footer(self.files.group.paths[metadata["end_file"]])
         return bool(metadata["end_row_group"] >= len(footer.rows))
 
     def _fits(self, rows: int, more: int) -> bool:
         return not rows or rows + more <= self._rows_per_batch
 
-    def _position(self, partition: int, last_metadata: Any) -> tuple[int, int] | None:
-        """File and row group where the batch after ``last_metadata`` begins. ``None`` if no row
-        group is left."""
-        group = self._groups[partition]
-        file, row_group = 0, 0
-        if last_metadata is not None:
-            ranges.checked_group(self._groups, partition, last_metadata)
-            file, row_group = last_metadata["end_file"], last_metadata["end_row_group"]
+    def _position(self, last: Any) -> tuple[int, int] | None:
+        """File and row group where the next batch begins. ``None`` if no row group is left."""
+        group, file, row_group = self.files.group, 0, 0
+        if last is not None:
+            ranges.check_group(group, self.partition, last)
+            file, row_group = last["end_file"], last["end_row_group"]
         while file < len(group.paths) and row_group >= len(self._footer(group.paths[file]).rows):
             file, row_group = file + 1, 0
         return (file, row_group) if file < len(group.paths) else None
@@ -427,14 +403,6 @@ class _ParquetCoordinator(spout.PartitionedSpoutCoordinator):
             footer = Footer(path)
             self._footers[path] = _Planned(footer.identity, footer.written, footer.rows)
         return self._footers[path]
-
-    def _check_continuation(self, partition: int, last_metadata: Any) -> None:
-        """Refuse files that differ from those that an earlier run read."""
-        ranges.check_partition(len(self._groups), partition)
-        group = ranges.checked_group(self._groups, partition, last_metadata)
-        Footer(group.paths[last_metadata["end_file"]]).check(
-            last_metadata["footers"][-1], last_metadata["written"][-1]
-        )
 
 
 class _ParquetEmitter(spout.PartitionedSpoutEmitter):

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, BinaryIO, ClassVar
 
 import txtopo.errors
-from txtopo.connectors.files import blocks, following, records, remote, storage
+from txtopo.connectors.files import blocks, following, planning, records, remote, storage
 from txtopo.connectors.files import groups as file_groups
 from txtopo.connectors.files import growing as file_growing
 from txtopo.topology import spout
@@ -72,11 +72,18 @@ class ListedFiles(spout.BasePartitionedTransactionalSpout):
     ) -> spout.PartitionedSpoutCoordinator:
         self.require_own_positions(context)
         if self.growing:
-            return file_growing.GrowingCoordinator(self, context)
-        coordinator: spout.PartitionedSpoutCoordinator = self.frozen_coordinator(
-            self.groups(), context
-        )
-        return coordinator
+            return file_growing.GrowingCoordinator(
+                self.patterns, self.partitions, self.planner, context
+            )
+        groups = self.groups()
+        if not any(group.paths for group in groups):
+            raise file_groups.none_matched(self.patterns)
+        last = context.last_metadata or {}
+        planners = [
+            self.planner(partition, files, last.get(partition))
+            for partition, files in enumerate(file_groups.sized(groups))
+        ]
+        return planning.FrozenCoordinator(planners, context)
 
     def require_own_positions(self, context: CoordinatorContext) -> None:
         """Refuse to go on from the positions of another spout.
@@ -95,10 +102,11 @@ class ListedFiles(spout.BasePartitionedTransactionalSpout):
                 )
 
     @abc.abstractmethod
-    def frozen_coordinator(
-        self, groups: tuple[file_groups.FileGroup, ...], context: CoordinatorContext
-    ) -> Any:
-        """A coordinator that plans batches from the files in ``groups``."""
+    def planner(self, partition: int, files: file_groups.SizedGroup, last: Any) -> planning.Planner:
+        """Plan the batches after ``last`` from ``files``.
+
+        :raises txtopo.errors.InputError: the files differ from those that an earlier run read.
+        """
 
     def planned(self, partition: int, metadata: Any) -> Sequence[str]:
         """The paths of a batch's files.
@@ -109,8 +117,11 @@ class ListedFiles(spout.BasePartitionedTransactionalSpout):
             return [following.current_path(metadata)]
         if "paths" in metadata:
             return file_growing.planned_paths(self.patterns, metadata["paths"])
-        group = checked_group(self.groups(), partition, metadata)
-        return group.paths[metadata["file"] : metadata["end_file"] + 1]
+        groups = self.groups()
+        if partition >= len(groups):
+            raise _group_changed(partition)
+        check_group(groups[partition], partition, metadata)
+        return groups[partition].paths[metadata["file"] : metadata["end_file"] + 1]
 
     def __getstate__(self) -> dict[str, Any]:
         if self.growing:
@@ -138,14 +149,12 @@ class ByteRanges(ListedFiles):
         super().__init__(paths_or_glob, partitions, client, growing)
         self.bytes_per_batch = at_least_one("bytes_per_batch", bytes_per_batch)
 
-    def frozen_coordinator(
-        self, groups: tuple[file_groups.FileGroup, ...], context: CoordinatorContext
-    ) -> spout.PartitionedSpoutCoordinator:
-        return _FileCoordinator(self, groups, context)
+    def planner(self, partition: int, files: file_groups.SizedGroup, last: Any) -> planning.Planner:
+        return _RangePlanner(self, partition, files, last)
 
 
-class _FileCoordinator(spout.PartitionedSpoutCoordinator):
-    """Plans batches from sizes taken once. The position is in the metadata only.
+class _RangePlanner(planning.Planner):
+    """Plans batches from sizes taken once.
 
     A partition's metadata:
 
@@ -159,55 +168,20 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
     """
 
     def __init__(
-        self,
-        own: ByteRanges,
-        groups: tuple[file_groups.FileGroup, ...],
-        context: CoordinatorContext,
+        self, own: ByteRanges, partition: int, files: file_groups.SizedGroup, last: Any
     ) -> None:
-        if not any(group.paths for group in groups):
-            raise file_groups.none_matched(own.patterns)
-        self._groups = [
-            file_groups.SizedGroup(group, sizes)
-            for group, sizes in zip(groups, file_groups.sizes(groups), strict=True)
-        ]
-        self._bytes_per_batch, self._context = own.bytes_per_batch, context
-        self._files_per_batch = files_per_batch(own)
-        self._continued: dict[tuple[int, int], int] = {}
-        for partition, metadata in (context.last_metadata or {}).items():
-            if metadata is not None:
-                self._check_continuation(partition, metadata)
+        super().__init__(partition, files)
+        self._bytes_per_batch, self._files_per_batch = own.bytes_per_batch, files_per_batch(own)
+        self._continued: dict[int, int] = {}
+        if last is not None:
+            self._check_continuation(last)
 
-    def is_ready(self) -> bool:
-        last = self._context.last_metadata or {}
-        return any(
-            self._position(partition, last.get(partition)) < group.total
-            for partition, group in enumerate(self._groups)
-        )
-
-    def fraction_done(self, last_metadata: Mapping[int, Any]) -> float | None:
-        """Which share of the bytes has been read and committed."""
-        total = sum(group.total for group in self._groups)
-        return (
-            sum(
-                self._position(partition, metadata) for partition, metadata in last_metadata.items()
-            )
-            / total
-            if total
-            else None
-        )
-
-    def num_partitions(self) -> int:
-        return len(self._groups)
-
-    def plan_partition_batch(
-        self, txid: int, partition: int, last_metadata: Any
-    ) -> dict[str, Any] | None:
-        """Plan the partition's next bytes. ``None`` if all have been read."""
-        sized = self._groups[partition]
-        position = self._position(partition, last_metadata)
+    def plan(self, last: Any) -> dict[str, Any] | None:
+        sized = self.files
+        position = self.bytes_read(last)
         if position >= sized.total:
             return None
-        self._check_tail(partition, last_metadata)
+        self._check_tail(last)
         batch_end = sized.batch_end(position, self._bytes_per_batch, self._files_per_batch)
         if batch_end == sized.total:
             sized.leave_unfinished_line()
@@ -233,46 +207,44 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
         }
 
     def is_whole(self, metadata: Any) -> bool:
-        """Whether the batch of partition 0 ends with its last file."""
-        group, file = self._groups[0], metadata["end_file"]
-        return bool(metadata["end"] >= group.sizes[file]) and not (
-            group.is_cut and file == len(group.sizes) - 1
+        sized, file = self.files, metadata["end_file"]
+        return bool(metadata["end"] >= sized.sizes[file]) and not (
+            sized.is_cut and file == len(sized.sizes) - 1
         )
 
-    def _check_tail(self, partition: int, last_metadata: Any) -> None:
-        """Refuse a file that was replaced since the batch in ``last_metadata`` was read."""
-        if last_metadata is not None:
-            path = self._groups[partition].group.paths[last_metadata["end_file"]]
-            blocks.check_tail(path, last_metadata["end"], last_metadata["tails"][-1])
+    def _check_tail(self, last: Any) -> None:
+        """Refuse a file that was replaced since the batch before was read."""
+        if last is not None:
+            path = self.files.group.paths[last["end_file"]]
+            with blocks.opened(path) as file:
+                blocks.check_tail(file, path, last["end"], last["tails"][-1])
 
-    def _position(self, partition: int, last_metadata: Any) -> int:
-        """Where the batch after ``last_metadata`` begins. Refuses files that were renamed, or
-        whose read part has changed in size."""
-        if last_metadata is None:
+    def bytes_read(self, last: Any) -> int:
+        """Where the next batch begins. Refuses files that were renamed, or whose read part has
+        changed in size."""
+        if last is None:
             return 0
-        sized = self._groups[partition]
-        _check_group(sized.group, partition, last_metadata)
-        file, end = last_metadata["end_file"], last_metadata["end"]
+        sized = self.files
+        check_group(sized.group, self.partition, last)
+        file, end = last["end_file"], last["end"]
         path = sized.group.paths[file]
         if sized.sizes[file] < end:
             raise blocks.shrunk(path, sized.sizes[file], end)
         position = sized.position(file, end)
-        if position != last_metadata["read"]:
-            had = last_metadata["read"] - end
+        if position != last["read"]:
+            had = last["read"] - end
             raise txtopo.errors.InputError(
-                f"partition {partition}: the files before {path} have {position - end} bytes, but had {had} when they were read\n"
+                f"partition {self.partition}: the files before {path} have {position - end} bytes, but had {had} when they were read\n"
                 "  They are not read again. Restore them and put new lines into a file that sorts last, or start over with `txtopo state reset`."
             )
-        return self._continued.get((partition, position), position)
+        return self._continued.get(position, position)
 
-    def _check_continuation(self, partition: int, last_metadata: Any) -> None:
+    def _check_continuation(self, last: Any) -> None:
         """Refuse files that differ from those that an earlier run read. Note where to go on if the
         last line has got its end since."""
-        check_partition(len(self._groups), partition)
-        _check_group(self._groups[partition].group, partition, last_metadata)
-        sized, file, end = self._groups[partition], last_metadata["end_file"], last_metadata["end"]
-        position = self._position(partition, last_metadata)
-        self._check_tail(partition, last_metadata)
+        position = self.bytes_read(last)
+        self._check_tail(last)
+        sized, file, end = self.files, last["end_file"], last["end"]
         path = sized.group.paths[file]
         skipped = blocks.bytes_of_line_end(path, end, sized.sizes[file])
         if skipped is None:
@@ -280,7 +252,7 @@ class _FileCoordinator(spout.PartitionedSpoutCoordinator):
                 f"{path}: the line before byte {end} was read as the last one, without an end, and has been continued since\n"
                 "  Restore the file so that a line ends there, or start over with `txtopo state reset`."
             )
-        self._continued[partition, position] = position + skipped
+        self._continued[position] = position + skipped
 
 
 class ByteRangeEmitter(spout.PartitionedSpoutEmitter):
@@ -343,28 +315,9 @@ def files_per_batch(own: ListedFiles) -> int:
     return max(1, min(file_growing.FILES_PER_BATCH, PATHS_PER_BATCH // own.partitions))
 
 
-def check_partition(partitions: int, partition: int) -> None:
-    """Raise :class:`~txtopo.errors.InputError` if ``partition``, read by an earlier run, does not
-    exist any more."""
-    if partition >= partitions:
-        raise txtopo.errors.InputError(
-            f"partition {partition} was read by an earlier run, but now there are {partitions} partitions\n"
-            "  Set partitions as it was, or start over with `txtopo state reset`."
-        )
-
-
-def checked_group(
-    groups: tuple[file_groups.FileGroup, ...], partition: int, metadata: Any
-) -> file_groups.FileGroup:
-    """The files in ``partition``. Raises :class:`~txtopo.errors.InputError` if the files differ
-    from those in ``metadata``."""
-    if partition >= len(groups):
-        raise _group_changed(partition)
-    _check_group(groups[partition], partition, metadata)
-    return groups[partition]
-
-
-def _check_group(group: file_groups.FileGroup, partition: int, metadata: Any) -> None:
+def check_group(group: file_groups.FileGroup, partition: int, metadata: Any) -> None:
+    """Raise :class:`~txtopo.errors.InputError` if the files in ``partition`` differ from those in
+    ``metadata``."""
     if "follows" in metadata:
         raise txtopo.errors.InputError(
             f"partition {partition} was read with follow=True\n  Set follow as it was, or start over with `txtopo state reset`."

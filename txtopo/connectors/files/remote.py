@@ -9,7 +9,6 @@ from __future__ import annotations
 import fnmatch
 import functools
 import glob
-import io
 import itertools
 import re
 import urllib.parse
@@ -52,7 +51,7 @@ def status_of(path: str) -> Status:
 def opened(path: str) -> BinaryIO:
     """Open the file for reading. Each read is a request."""
     status = status_of(path)
-    return cast(BinaryIO, _Ranges(*_place(path), status.st_size))
+    return cast(BinaryIO, storage.Ranges(*_place(path), status.st_size))
 
 
 def listed(pattern: str) -> list[str]:
@@ -172,30 +171,3 @@ def _place(path: str) -> tuple[storage.Storage, str]:
 @functools.lru_cache(maxsize=16)
 def _storage(root: str, query: str) -> storage.Storage:
     return storage.open_storage(root, settings_in(f"?{query}")[1])
-
-
-class _Ranges(io.RawIOBase):
-    """A file that is read by ranges."""
-
-    def __init__(self, store: storage.Storage, name: str, size: int) -> None:
-        self._store, self._name, self._size, self._at = store, name, size, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._at = offset + (0, self._at, self._size)[whence]
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        end = min(self._at + len(buffer), self._size)
-        data = self._store.read_range(self._name, self._at, end) if end > self._at else b""
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)

@@ -142,7 +142,7 @@ class FileSink(sinks.Sink):
         try:
             if tup.fields is not self._taken_from:
                 self._begin_to_take(tup.fields)
-                self._share = self._begin_share(self.context, self.attempt, self._fields)
+                self._share = self._begin_share(self._fields)
             self._add(self._take(tup.values))
         except Exception as error:
             self._fail(error)
@@ -150,7 +150,15 @@ class FileSink(sinks.Sink):
     def execute_batch(self, batch: Any) -> None:
         """Take RecordBatches, for Parquet."""
         try:
-            self._take_batch(batch)
+            fields = ("tx", *batch.schema.names)
+            if self._share is None or fields != self._fields:
+                self._fields = fields
+                self._share = self._begin_share(fields)
+            by_name = self.shape.columns
+            if by_name is not None:
+                batch = batch.select(list(by_name.values())).rename_columns(list(by_name))
+            self._add_batch(batch)
+            self._count += batch.num_rows
         except Exception as error:
             self._fail(error)
 
@@ -163,17 +171,6 @@ class FileSink(sinks.Sink):
             self._share.abandon()
         self.context.on_failure(error)
         raise error
-
-    def _take_batch(self, batch: Any) -> None:
-        fields = ("tx", *batch.schema.names)
-        if self._share is None or fields != self._fields:
-            self._fields = fields
-            self._share = self._begin_share(self.context, self.attempt, fields)
-        by_name = self.shape.columns
-        if by_name is not None:
-            batch = batch.select(list(by_name.values())).rename_columns(list(by_name))
-        self._add_batch(batch)
-        self._count += batch.num_rows
 
     def _add(self, values: Sequence[Any]) -> None:
         assert self._share is not None
@@ -230,16 +227,15 @@ class FileSink(sinks.Sink):
             str(why),
         )
 
-    def _begin_share(
-        self, context: TopologyContext, attempt: TransactionAttempt, fields: Sequence[str]
-    ) -> share.Share:
+    def _begin_share(self, fields: Sequence[str]) -> share.Share:
+        context = self.context
         log = self.ledger.log(context.resource)
         current = self.ledger.current(context)
         place = share.Place(
             context.generation,
             0 if current is None else current.number,
-            attempt.txid,
-            attempt.attempt_id,
+            self.attempt.txid,
+            self.attempt.attempt_id,
             context.task_index,
             self.ledger.stay(log.storage, context.generation),
         )
@@ -293,7 +289,7 @@ class FileSink(sinks.Sink):
         self.context, self.attempt = context, attempt
         self._begin()
         if fields:
-            self._share = self._begin_share(context, attempt, fields)
+            self._share = self._begin_share(fields)
             for row in rows:
                 self._add(row)
         return self.ledger.apply(context, attempt, self._count, self._finished(), comes_alone=True)

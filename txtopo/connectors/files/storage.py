@@ -9,7 +9,8 @@ Runs on: executor, driver and the command line. Standard library only, until an 
 from __future__ import annotations
 
 import abc
-import importlib.util
+import importlib
+import io
 import os
 import tempfile
 import urllib.parse
@@ -17,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any, NamedTuple
 
 from txtopo import errors
+from txtopo.topology import arrow
 
 _KINDS = {
     "hdfs": ("txtopo.connectors.files.hdfs", "hdfs_native", "hdfs"),
@@ -129,11 +131,6 @@ class Storage(abc.ABC):
         except FileNotFoundError:
             return False
 
-    def put_surely(self, path: str, data: bytes) -> bool:
-        """As :meth:`put`, but True if ``data`` is there already: the answer to an earlier put may
-        have been lost."""
-        return self.put(path, data) or self.read(path) == data
-
 
 class Upload(tempfile.SpooledTemporaryFile[bytes]):
     """A file that is sent as a whole when it is closed."""
@@ -161,6 +158,30 @@ class Upload(tempfile.SpooledTemporaryFile[bytes]):
             self.discard()
         else:
             self.close()
+
+
+class Ranges(io.RawIOBase):
+    """A file that is read by ranges."""
+
+    def __init__(self, store: Storage, path: str, size: int) -> None:
+        self._store, self._path, self._size, self._at = store, path, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = offset + (0, self._at, self._size)[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        end = min(self._at + len(buffer), self._size)
+        data = self._store.read_range(self._path, self._at, end) if end > self._at else b""
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
 
 
 def is_table(store: Storage) -> bool:
@@ -228,9 +249,6 @@ def open_storage(root: str, client: Mapping[str, Any]) -> Storage:
         return local
     scheme = root.partition("://")[0]
     module, package, extra = _KINDS[scheme]
-    if importlib.util.find_spec(package) is None:
-        raise errors.SetupError(
-            f"{scheme}:// needs {package}, which is not installed\n  Type: pip install 'txtopo[{extra}]'"
-        )
+    arrow.require(package, f"{scheme}://", extra)
     storage: Storage = importlib.import_module(module).open_storage(root, client)
     return storage

@@ -6,17 +6,15 @@ Runs on: the command line.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shlex
 import time
-import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from txtopo import errors
-from txtopo.connectors.files import decisions, storage
+from txtopo.connectors.files import decisions, remote, storage
 from txtopo.connectors.files.form import HOME
 from txtopo.topology import kept
 
@@ -35,22 +33,10 @@ def takes(address: str) -> bool:
     return address.partition("://")[0] in storage.SCHEMES or os.path.isdir(address)
 
 
-def open_records(address: str, name: str, kind: type[FileRecords] | None = None) -> FileRecords:
-    """The records in the directory at ``address``.
-
-    :param kind: the records' class, :class:`FileRecords` if not given.
-    """
-    root, _, query = address.partition("?") if "://" in address else (address, "", "")
-    client = dict(urllib.parse.parse_qsl(query))
-    return (kind or FileRecords)(storage.absolute(root), name, client)
-
-
-@contextlib.contextmanager
-def _asking() -> Iterator[None]:
-    try:
-        yield
-    except errors.FailedException as error:
-        raise errors.UsageError(f"{error}\n  Try again when the storage can be reached.") from error
+def open_records(address: str, name: str) -> FileRecords:
+    """The records in the directory at ``address``."""
+    root, client = remote.settings_in(address) if "://" in address else (address, {})
+    return FileRecords(storage.absolute(root), name, client)
 
 
 class FileRecords:
@@ -68,11 +54,11 @@ class FileRecords:
         place = shlex.quote(storage.address_of(self.root, self.client))
         return f"txtopo store {action} {place} {shlex.quote(self.name)} --topology {shlex.quote(topology_id)}"
 
-    @_asking()
+    @kept.asking("the storage")
     def exists(self) -> bool:
         return bool(self.log.generations())
 
-    @_asking()
+    @kept.asking("the storage")
     def shown(self) -> list[dict[str, Any]]:
         shown = []
         for generation in self.log.generations()[-1:]:
@@ -90,24 +76,16 @@ class FileRecords:
             )
         return shown
 
-    @_asking()
+    @kept.asking("the storage")
     def fences(self) -> list[kept.Fence]:
         fences = []
         for generation in self.log.generations()[-1:]:
             newest = self.log.newest(generation)[-1:]
             position = newest[0].position if newest else (generation.after, kept.CLOSED_ATTEMPT)
-            fences.append(
-                kept.Fence(
-                    generation.topology_id,
-                    generation.component,
-                    generation.generation,
-                    *position,
-                    count=None,
-                )
-            )
+            fences.append(generation.fence(position))
         return fences
 
-    @_asking()
+    @kept.asking("the storage")
     def adopt(
         self,
         topology_id: str,
@@ -160,7 +138,7 @@ class FileRecords:
                 self.log.storage.rename(file.written, file.path)
 
     @property
-    @_asking()
+    @kept.asking("the storage")
     def is_table(self) -> bool:
         """Whether the files are a Delta table's."""
         return storage.is_table(self.log.storage)
@@ -169,7 +147,7 @@ class FileRecords:
         newest = self.log.newest(generation)
         return newest[-1].txid if newest else 0
 
-    @_asking()
+    @kept.asking("the storage")
     def clear(
         self, topology_id: str, components: Iterable[str] | None = None, *, dry_run: bool = False
     ) -> kept.StoreChange:
@@ -210,7 +188,7 @@ class FileRecords:
         files = (file for decision in self._all() for file in decision.files)
         return {path for file in files for path in (file.path, file.written)}
 
-    @_asking()
+    @kept.asking("the storage")
     def problems(self) -> list[str]:
         """What is wrong with the decided files, one line for each."""
         store, problems = self.log.storage, []
@@ -226,7 +204,7 @@ class FileRecords:
                     )
         return problems
 
-    @_asking()
+    @kept.asking("the storage")
     def garbage(self, now: float | None = None) -> list[storage.Entry]:
         """Files of attempts that were never decided, and whose transactions are over."""
         last = self.log.generations()[-1:]

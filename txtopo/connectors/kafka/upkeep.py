@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import shlex
 import urllib.parse
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from txtopo import errors
@@ -70,14 +70,6 @@ def open_topics(address: str, name: str, topology_id: str | None) -> AuxiliaryTo
     return AuxiliaryTopics(client.Cluster("Kafka sink", servers, options), topology_id, topic, name)
 
 
-@contextlib.contextmanager
-def _asking() -> Iterator[None]:
-    try:
-        yield
-    except errors.FailedException as error:
-        raise errors.UsageError(f"{error}\n  Try again when the brokers can be reached.") from error
-
-
 class AuxiliaryTopics:
     """A topology's auxiliary topics.
 
@@ -99,7 +91,7 @@ class AuxiliaryTopics:
     def address(self) -> str:
         return f"kafka://{self._cluster.servers}#{self._topic or auxiliary.PREFIX + self._topology_id + '.*'}"
 
-    @_asking()
+    @kept.asking("the brokers")
     def records(self, is_showing: bool = False) -> dict[str, dict[int, Record | None]]:
         """The last record by topic and task, None if a task has no record.
 
@@ -143,7 +135,7 @@ class AuxiliaryTopics:
                 by_topic[name] = {task: records.get(task) for task in tasks}
         return by_topic
 
-    @_asking()
+    @kept.asking("the brokers")
     def shown(self) -> list[dict[str, Any]]:
         """The records, and the partitions whose readers wait for an open transaction, as JSON-able
         values."""
@@ -165,7 +157,7 @@ class AuxiliaryTopics:
                 lines.append({"target": place[0], "partition": place[1], **waiting})
         return lines
 
-    @_asking()
+    @kept.asking("the brokers")
     def abort(self, dry_run: bool) -> list[str]:
         """End all tasks' open transactions, and return the ids that were begun once more. With
         ``dry_run``, only return the ids."""
@@ -178,7 +170,7 @@ class AuxiliaryTopics:
                         pass
         return ids
 
-    @_asking()
+    @kept.asking("the brokers")
     def has_records(self, topic: str) -> bool:
         """Whether the user's topic ``topic`` has records."""
         partitions = partitions_of(self._log.describe([topic]))
@@ -205,7 +197,7 @@ class AuxiliaryTopics:
             if record is not None
         )
 
-    @_asking()
+    @kept.asking("the brokers")
     def adopt(
         self,
         topology_id: str,
@@ -253,7 +245,7 @@ class AuxiliaryTopics:
                     producer.write([], [], message)
         return kept.StoreChange(rows, fences)
 
-    @_asking()
+    @kept.asking("the brokers")
     def clear(
         self, topology_id: str, components: Iterable[str] | None = None, *, dry_run: bool = False
     ) -> kept.StoreChange:

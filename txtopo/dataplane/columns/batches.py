@@ -28,7 +28,7 @@ _ENVELOPE_BYTES = 256
 # -- bytes ---------------------------------------------------------------------------------------
 
 
-def dumped(batches: Iterable[pa.RecordBatch | bytes], bound: int | None) -> list[bytes]:
+def dumped(batches: Iterable[pa.RecordBatch], bound: int | None) -> list[bytes]:
     """Write ``batches``, in order, as Arrow IPC streams. Each stream has at most ``bound`` bytes,
     unless a single row has more."""
     room = None if bound is None else max(1, bound - _ENVELOPE_BYTES)
@@ -37,11 +37,6 @@ def dumped(batches: Iterable[pa.RecordBatch | bytes], bound: int | None) -> list
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
-        if isinstance(batch, bytes):
-            _flush(waiting, room, streams)
-            streams.append(batch)
-            waiting, size = [], 0
-            continue
         if waiting and (
             size + batch.nbytes > merged_max
             or not batch.schema.equals(waiting[0].schema, check_metadata=True)
@@ -86,16 +81,16 @@ def _append(batch: pa.RecordBatch, room: int | None, streams: list[bytes]) -> No
     streams.append(stream)
 
 
-def to_stream(batch: pa.RecordBatch) -> bytes:
-    """Write ``batch`` as an Arrow IPC stream. A slice is written without the rest of its batch. A
+def to_stream(rows: pa.RecordBatch | pa.Table) -> bytes:
+    """Write ``rows`` as an Arrow IPC stream. A slice is written without the rest of its batch. A
     large stream is compressed, because many processes copy the bytes on their way."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(
         sink,
-        batch.schema,
-        options=_COMPRESSED if batch.nbytes >= _COMPRESSED_FROM_BYTES else _PLAIN,
+        rows.schema,
+        options=_COMPRESSED if rows.nbytes >= _COMPRESSED_FROM_BYTES else _PLAIN,
     ) as writer:
-        writer.write_batch(batch)
+        writer.write(rows)
     data: bytes = sink.getvalue().to_pybytes()
     return data
 
@@ -112,18 +107,10 @@ def reduced(value: Any) -> tuple[Any, ...]:
     if isinstance(value, pa.RecordBatch):
         return _restored_batch, (to_stream(value),)
     if isinstance(value, pa.Table):
-        return _restored_table, (_table_stream(value),)
+        return _restored_table, (to_stream(value),)
     if isinstance(value, pa.Array):
         return _restored_array, (to_stream(pa.RecordBatch.from_arrays([value], names=[""])),)
-    return _restored_chunks, (_table_stream(pa.Table.from_arrays([value], names=[""])),)
-
-
-def _table_stream(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+    return _restored_chunks, (to_stream(pa.Table.from_arrays([value], names=[""])),)
 
 
 def _restored_batch(stream: bytes) -> pa.RecordBatch:
