@@ -6,6 +6,7 @@ A job's results must not depend on the process: the checkers compare processes.
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import struct
@@ -71,14 +72,18 @@ class LocalProcess:
 
     def __init__(self, run: Run, slot_run: one_task.SlotFactory | None = None) -> None:
         self._worker = worker.WorkerRun(run)
-        self._jobs = in_process.InProcessJobs(self._worker, slot_run=slot_run or self._probed)
+        self._slot_run = slot_run or self._probed
+        self._task_attempts = itertools.count()
 
     def _probed(self, *arguments: Any) -> probe.ProbedSlot:
         return probe.ProbedSlot(self._observer, *arguments)
 
     def run(self, job: Job, seeds: Sequence[Frame] = (), strike: int | None = None) -> Done:
         self._observer = probe.Observer(strike)
-        result = self._jobs.run(job, seeds)
+        running = in_process.InProcessJob(
+            self._worker, job, seeds, None, self._task_attempts, self._slot_run
+        )
+        result = in_process.run_to_end(running)
         return Done(result, self._observer.emitted, self._observer.points)
 
     def close(self) -> None:
