@@ -266,15 +266,7 @@ class Simulation:
     def recompute(self) -> Violation | None:
         """Compare processes with different ``PYTHONHASHSEED``: different results from the topology
         are a violation."""
-        subject = self._subject
-        return recomputation.check_recomputation(
-            self.topology,
-            subject.conf,
-            subject.transactions,
-            subject.effects,
-            subject.reset,
-            subject.clues_of,
-        )
+        return recomputation.check_recomputation(self._subject)
 
     def replay(
         self, script: Script, trace: Callable[[str], None] | None = None
