@@ -139,7 +139,7 @@ def test_the_command_line_finds_the_mistake_in_the_file(name: str) -> None:
     answer = txtopo("test", f"starter/wrong/{name}.py", "--seeds", str(SEEDS_MAX))
     assert answer.returncode == 1, answer.stderr
     culprit = "topology" if component is None else f"component {component!r}"
-    assert re.match(f"VIOLATION by {culprit}( '.*')?: {mistake.name}\n", answer.stdout)
+    assert re.match(f"VIOLATION by {culprit}( '.*')?: {re.escape(mistake.name)}\n", answer.stdout)
     again = re.search(r"^again: txtopo (test .*)$", answer.stdout, re.MULTILINE)
     if again is None:
         assert name in NEED_NO_SCHEDULE
