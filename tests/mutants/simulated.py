@@ -16,7 +16,7 @@ SIMULATED = (
     Mutation(
         "the attempts of what only processes are not compared",
         "txtopo/testing/simulator/simulation.py",
-        " or parts.check_processing(self._subject)",
+        " or parts.check_processing(self.subject)",
         "",
         (PARTS, "-k", "breaks_its_contract_is_told_without_a_schedule"),
     ),
