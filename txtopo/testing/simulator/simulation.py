@@ -182,28 +182,22 @@ class Simulation:
     def check_parts(self) -> Violation | None:
         """Run the contract checkers: on the spout, on the processing phase, then on the commit
         phase, with a schedule as proof."""
-        finding = parts.check_spout(
+        violation = parts.check_spout(
             self.subject, self._judge, self._varies_parallelism
         ) or parts.check_processing(self.subject)
-        if finding is not None:
-            return Violation(self.topology.id, None, (), finding[0], broken=finding[1])
-        finding = parts.check_bolts(self.subject, self._judge)
-        if finding is None:
-            finding = parts.check_exporters(
-                self.subject, Schedule(self.subject, Decisions(), is_patient=True).play
-            )
-            if finding is None:
-                return None
-            return Violation(self.topology.id, None, (), finding[0], broken=finding[1])
+        if violation is not None:
+            return violation
+        violation = parts.check_bolts(self.subject, self._judge)
+        if violation is None:
+            play = Schedule(self.subject, Decisions(), is_patient=True).play
+            return parts.check_exporters(self.subject, play)
         shown = self.run(SEEDS_TO_SHOW).violation
-        if shown is not None:
-            # The checker names the commit that goes wrong, but the reason may be upstream.
-            return (
-                dataclasses.replace(shown, broken=finding[1])
-                if repr(shown.component) in finding[1].what
-                else shown
-            )
-        return Violation(self.topology.id, None, (), finding[0], broken=finding[1])
+        if shown is None:
+            return violation
+        # The checker names the commit that goes wrong, but the reason may be upstream.
+        broken = violation.broken
+        is_named = broken is not None and repr(shown.component) in broken.what
+        return dataclasses.replace(shown, broken=broken) if is_named else shown
 
     # -- schedules --------------------------------------------------------------------------------
 
