@@ -208,14 +208,3 @@ def at_once(count: int, work: Callable[[int], object]) -> None:
     for thread in threads:
         thread.join(_WAIT_S)
     clauses.equal(failures, [], "the threads' errors")
-
-
-def write_at_once(subject: Subject, tasks: int) -> None:
-    """Have so many tasks of one attempt write a key each at the same time."""
-    store = subject.store()
-
-    def write_one(task: int) -> None:
-        retry(lambda: subject.write(store, subject.task(task=task), 1, 0, **{f"key {task}": task}))
-
-    at_once(tasks, write_one)
-    clauses.equal(contents(store), {f"key {task}": task for task in range(tasks)}, "the contents")

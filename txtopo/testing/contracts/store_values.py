@@ -254,21 +254,3 @@ def _other_components(subject: Subject) -> None:
     equal(contents(store), {"cat": 1, "dog": 6}, "the contents")
     run(store, subject.task("sum"), 2, 2)
     equal(contents(store), {"cat": 1, "dog": 1}, "the contents after the next attempt")
-
-
-@CONTRACT.clause(
-    "a task's repeated run within an attempt is already applied",
-    30,
-    32,
-    cure=_OPAQUE,
-    only="opaque",
-)
-def _same_attempt(subject: Subject) -> None:
-    store = subject.store()
-    run(store, subject.task(), 1, 0, dog=1)
-    for applied in (True, False):
-        equal(
-            run(store, subject.task(), 2, 4, dog=2),
-            {"dog": Update(1, 3, applied)},
-            "the update of attempt 2:4",
-        )

@@ -105,19 +105,6 @@ def _void(subject: Subject) -> None:
     )
 
 
-@CONTRACT.clause("a restored value is seen as of its transaction", 31, cure=_AS_OF, only="opaque")
-def _taken_back(subject: Subject) -> None:
-    store = subject.store()
-    put(store, subject.task("sum"), 1, 0, ant=1, cat=1, dog=1)
-    block(store, subject.task(), 2, 0, _change)
-    put(store, subject.task(), 2, 1)
-    equal(
-        _as_of(store, visible_at(1, recorded(store, 1, 0, "sum"))),
-        {"ant": 1, "cat": 1, "dog": 1},
-        "the contents seen once 2:0 was taken back",
-    )
-
-
 def _overwrite(opened: Any) -> None:
     opened.put_many({"ant": 9, "dog": 9})
     opened.delete("cat")

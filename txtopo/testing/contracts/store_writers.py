@@ -20,14 +20,12 @@ from txtopo.testing.contracts.store_subject import (
     plus,
     refused_as_second,
     run,
-    write_at_once,
 )
 
 CONTRACT = clauses.Contract[Subject]("store")
 
 _STEPS = "Count a task's updates to a key in context.store_steps, once the database has committed."
 _WRITER = "Keep component and task in the row's stamp, and compare both if the txids are equal."
-_TASKS_AT_ONCE = 6
 
 
 @CONTRACT.clause("several updates to a key compose, within and across blocks", 32, cure=_STEPS)
@@ -177,15 +175,3 @@ def _unread(subject: Subject) -> None:
             1,
             "the value that task 0 reads " + ("after" if writes_first else "before"),
         )
-
-
-@CONTRACT.clause(
-    "tasks of one attempt may write at the same time",
-    29,
-    32,
-    cure="Raise FailedException for a transient conflict, and never deadlock.",
-    only="concurrent",
-    also="plain",
-)
-def _at_once(subject: Subject) -> None:
-    write_at_once(subject, _TASKS_AT_ONCE)
