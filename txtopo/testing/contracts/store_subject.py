@@ -4,14 +4,12 @@ writing."""
 from __future__ import annotations
 
 import functools
-import pickle
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from txtopo import errors
 from txtopo.stores import base, stamps, transaction
-from txtopo.stores.conflicts import StoreConflict
 from txtopo.stores.updates import Update
 from txtopo.stores.visible import VisibleTxid
 from txtopo.testing.contracts import clauses, worker_process
@@ -159,22 +157,6 @@ def mismatched(action: Callable[[], Any], attempted: str, *naming: str) -> None:
     """``action()`` must be refused as a state mismatch, with its exit code."""
     error = clauses.refused(errors.StateMismatchError, action, attempted, *naming)
     clauses.equal(error.exit_code, 6, "its exit code")
-
-
-def refused_as_second(
-    write: Callable[[], Any], name: str, writer: tuple[str, int]
-) -> StoreConflict:
-    """``write()``, by another ``writer``, must be refused because task 0 of ``count`` has written
-    the key. Returns the error, once it was pickled."""
-    refused = clauses.refused(StoreConflict, write, f"another {name}", "fields_grouping on the key")
-    error: StoreConflict = pickle.loads(pickle.dumps(refused))
-    for order, named, (component, task) in (
-        ("first", error.first_writer, ("count", 0)),
-        ("second", error.second_writer, writer),
-    ):
-        is_named = f"{component!r} task {task}" in named
-        clauses.true(is_named, f"the {order} writer is called {named}")
-    return error
 
 
 def retry(write: Callable[[], T]) -> T:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,6 @@ from txtopo.testing.contracts.store_subject import (
     block,
     contents,
     plus,
-    refused_as_second,
     run,
 )
 
@@ -98,7 +98,11 @@ def _second_writer(subject: Subject) -> None:
         store = subject.store(name)
         subject.write(store, subject.task("count", 0), 1, 0, dog=1)
         write = functools.partial(subject.write, store, subject.task(*other), 1, 0, dog=1)
-        error = refused_as_second(write, name, other)
+        error = refused(StoreConflict, write, f"another {name}", "fields_grouping on the key")
+        error = pickle.loads(pickle.dumps(error))
+        for order, (component, task) in (("first", ("count", 0)), ("second", other)):
+            named = getattr(error, f"{order}_writer")
+            true(f"{component!r} task {task}" in named, f"the {order} writer is called {named}")
         equal(
             (error.key, error.txid), ('"dog"', 1), "key and txid of the error, once it was pickled"
         )
