@@ -11,13 +11,7 @@ from typing import Any
 from txtopo.stores.updates import Update
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal
-from txtopo.testing.contracts.store_subject import (
-    Subject,
-    block,
-    contents,
-    put,
-    recorded,
-)
+from txtopo.testing.contracts.store_subject import Subject, block, contents, put, recorded
 
 CONTRACT = clauses.Contract[Subject]("store")
 

@@ -1,5 +1,5 @@
-"""Clauses about writers: a writer's updates compose, and a key has one writer per transaction
-(R32)."""
+"""Clauses about writers: they write any number of keys, and a key has one writer per transaction
+(R28, R32)."""
 
 from __future__ import annotations
 
@@ -13,44 +13,11 @@ from txtopo.stores.conflicts import StoreConflict
 from txtopo.stores.updates import Update
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused, true
-from txtopo.testing.contracts.store_subject import (
-    Subject,
-    add,
-    block,
-    contents,
-    plus,
-    run,
-)
+from txtopo.testing.contracts.store_subject import Subject, add, block, contents
 
 CONTRACT = clauses.Contract[Subject]("store")
 
-_STEPS = "Count a task's updates to a key in context.store_steps, once the database has committed."
 _WRITER = "Keep component and task in the row's stamp, and compare both if the txids are equal."
-
-
-@CONTRACT.clause("several updates to a key compose, within and across blocks", 32, cure=_STEPS)
-def _compose(subject: Subject) -> None:
-    store, context = subject.store(), subject.task()
-    run(store, subject.task(), 1, 0, dog=1)
-
-    def first(opened: Any) -> None:
-        equal(opened.update("dog", plus(1)), Update(1, 2, applied=True), "the first update")
-        equal(
-            opened.update_many({"dog": 1, "cat": 1}, add)["dog"],
-            Update(2, 3, applied=True),
-            "a bulk update",
-        )
-        equal(opened.get("dog"), 3, "the value that the task reads")
-
-    def second(opened: Any) -> None:
-        equal(opened.get("dog"), 3, "the value in the next block")
-        equal(opened.delete("dog"), Update(3, None, applied=True), "a deletion")
-        equal(opened.get("dog"), None, "the value that the task reads")
-        equal(opened.update("dog", plus(8)), Update(None, 8, applied=True), "the next update")
-
-    block(store, context, 2, 0, first)
-    block(store, context, 2, 0, second)
-    equal(contents(store), {"cat": 1, "dog": 8}, "the contents")
 
 
 @CONTRACT.clause(
@@ -160,22 +127,3 @@ def _other_topology(subject: Subject) -> None:
         {"cat": 1, "dog": 1},
         "the contents after the other topology's next transaction",
     )
-
-
-@CONTRACT.clause(
-    "a task never reads another task's write in the same transaction",
-    28,
-    32,
-    cure="Read prev if the stamp has the txid but names another writer.",
-)
-def _unread(subject: Subject) -> None:
-    store = subject.store()
-    run(store, subject.task(task=1), 1, 0, dog=1)
-    for writes_first in (False, True):
-        if writes_first:
-            run(store, subject.task(task=1), 2, 0, dog=5)
-        equal(
-            block(store, subject.task(task=0), 2, 0, lambda t: t.get("dog")),
-            1,
-            "the value that task 0 reads " + ("after" if writes_first else "before"),
-        )
