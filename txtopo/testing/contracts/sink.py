@@ -191,17 +191,13 @@ class Subject:
 
 def _files_of(sink: Any) -> set[str]:
     """The source files with the sink's classes and its destinations' classes."""
-    search: dict[type, None] = {}
-
-    def visit(part: Any) -> None:
-        if isinstance(part, destination.Destination):
-            search[type(part)] = None
-
-    pickling.dumps_with_classes(sink, visit)
+    search = destination.Search()
+    pickling.dumps_with_classes(sink, search.visit)
+    parts = [part for _, part in search.destinations]
     classes = {
         cls
-        for kind in (type(sink), *search)
-        for cls in kind.__mro__
+        for part in (sink, *parts)
+        for cls in type(part).__mro__
         if not cls.__module__.startswith(_TESTED_ELSEWHERE)
     }
     # Otherwise a method with @contextmanager would name the file of its decorator.
