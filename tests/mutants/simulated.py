@@ -30,8 +30,8 @@ SIMULATED = (
     Mutation(
         "all attempts of a batch run in one process",
         "txtopo/testing/simulator/replays.py",
-        "            run.seal()\n        begin_process()\n",
-        "            run.seal()\n",
+        "            run.seal(run.work)\n        begin_process()\n",
+        "            run.seal(run.work)\n",
         (PARTS, "-k", "keeps_something_in_its_class and TakesOverTheLastBatch"),
     ),
     Mutation(
