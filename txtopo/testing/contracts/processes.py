@@ -38,18 +38,24 @@ class Done:
 
 
 def start_python(
-    program: str, hash_seed: int, stderr: int | None = None
+    program: str,
+    hash_seed: int | None = None,
+    stderr: int | None = None,
+    start_new_session: bool = False,
 ) -> subprocess.Popen[bytes]:
-    """Start a Python interpreter whose ``hash`` uses ``hash_seed``, with pipes for standard input
-    and output. The interpreter has this process's module search path."""
+    """Start a Python interpreter with pipes for standard input and output. The interpreter has this
+    process's module search path, and its ``hash`` uses ``hash_seed``, if given."""
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": path}
+    environment = {**os.environ, "PYTHONPATH": path}
+    if hash_seed is not None:
+        environment["PYTHONHASHSEED"] = str(hash_seed)
     return subprocess.Popen(
         [sys.executable, "-c", program],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=stderr,
         env=environment,
+        start_new_session=start_new_session,
     )
 
 
