@@ -1,5 +1,5 @@
 """Clauses about readers as of a transaction, where txtopo decides for every store what to show (R3,
-R27, R34)."""
+R27, R31, R34)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from txtopo.testing.contracts.clauses import equal, refused
 from txtopo.testing.contracts.store_subject import (
     Subject,
     block,
+    contents,
     mismatched,
     put,
     recorded,
+    run,
     visible_at,
 )
+from txtopo.testing.contracts.store_visible import change_keys, contents_as_of
 from txtopo.topology.transaction import RecordedAttempt
 
 CONTRACT = clauses.Contract[Subject]("store")
@@ -182,3 +185,60 @@ def _plain(subject: Subject) -> None:
             "is plain",
             "plain=True",
         )
+
+
+@CONTRACT.clause(
+    "a dead attempt's writes are not seen, also before they are taken back",
+    31,
+    cure="If the transaction in a row's stamp is not recorded, show the row's prev (visible.text_of).",
+)
+def _void(subject: Subject) -> None:
+    store = subject.store()
+    put(store, subject.task(), 1, 0, ant=1, cat=1, dog=1)
+    block(store, subject.task(known_stores=recorded(store, 1)), 2, 0, change_keys)
+    for txid in (2, 5):
+        # The recorded attempts from 2 on opened no store.
+        equal(
+            contents_as_of(store, visible_at(txid, recorded(store, 1))),
+            {"ant": 1, "cat": 1, "dog": 1},
+            f"the contents seen as of {txid}",
+        )
+    known = {**recorded(store, 1), **recorded(store, 6, 0, "sum")}
+    put(store, subject.task("sum", known_stores=recorded(store, 1)), 6, 0, dog=6)
+    equal(
+        contents_as_of(store, visible_at(6, known)),
+        {"ant": 1, "cat": 1, "dog": 6},
+        "the contents seen once another component has written",
+    )
+
+
+@CONTRACT.clause(
+    "a read as of a topology's transaction shows only the topology's own writes",
+    3,
+    cure="Leave out other topologies' rows.",
+)
+def _others(subject: Subject) -> None:
+    store = subject.store()
+    put(store, subject.task(topology_id="neighbour"), 1, 0, cat=1)
+    put(store, subject.task(), 1, 0, dog=1)
+    equal(contents_as_of(store, visible_at(1, recorded(store, 1))), {"dog": 1}, "the contents seen")
+    equal(contents(store), {"cat": 1, "dog": 1}, "the contents seen without as_of")
+
+
+@CONTRACT.clause(
+    "an adopted store is seen as of the transaction it was adopted at",
+    27,
+    cure="Take restamped rows as settled.",
+)
+def _adopted(subject: Subject) -> None:
+    store = subject.store()
+    put(store, subject.task(), 40, 0, dog=1, cat=1)
+    store.adopt("words", "second", 2, ["count"])
+    adopted = visible_at(2, {}, "second")
+    equal(contents_as_of(store, adopted), {"cat": 1, "dog": 1}, "the contents seen")
+    run(store, subject.task(generation="second", known_stores={}), 3, 0, dog=1)
+    equal(
+        contents_as_of(store, adopted),
+        {"cat": 1, "dog": 1},
+        "the contents seen while the next transaction is under way",
+    )

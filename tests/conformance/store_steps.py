@@ -1,5 +1,5 @@
 """Clauses about steps, which txtopo takes for every store: keys and values that are refused, functions
-that fail, updates in several blocks, and put (R28, R30, R32)."""
+that fail, updates in several blocks or components, and put (R28, R30-R32)."""
 
 from __future__ import annotations
 
@@ -188,6 +188,31 @@ def _nested(subject: Subject) -> None:
     equal(contents(store), {"cat": 4, "dog": 4}, "the contents")
 
 
+@CONTRACT.clause("several updates to a key compose, within and across blocks", 32, cure=_STEPS)
+def _compose(subject: Subject) -> None:
+    store, context = subject.store(), subject.task()
+    run(store, subject.task(), 1, 0, dog=1)
+
+    def first(opened: Any) -> None:
+        equal(opened.update("dog", plus(1)), Update(1, 2, applied=True), "the first update")
+        equal(
+            opened.update_many({"dog": 1, "cat": 1}, add)["dog"],
+            Update(2, 3, applied=True),
+            "a bulk update",
+        )
+        equal(opened.get("dog"), 3, "the value that the task reads")
+
+    def second(opened: Any) -> None:
+        equal(opened.get("dog"), 3, "the value in the next block")
+        equal(opened.delete("dog"), Update(3, None, applied=True), "a deletion")
+        equal(opened.get("dog"), None, "the value that the task reads")
+        equal(opened.update("dog", plus(8)), Update(None, 8, applied=True), "the next update")
+
+    block(store, context, 2, 0, first)
+    block(store, context, 2, 0, second)
+    equal(contents(store), {"cat": 1, "dog": 8}, "the contents")
+
+
 @CONTRACT.clause(
     "a key's updates compose across blocks, also with blocks for different keys between them",
     28,
@@ -206,6 +231,30 @@ def _interleaved(subject: Subject) -> None:
             {"ant": 6, "bee": 8, "cat": 3},
             f"the contents after attempt {attempt}",
         )
+
+
+@CONTRACT.clause(
+    "deleting an absent key is a step too",
+    28,
+    cure="Keep each update's result in a transaction, and return the kept results on a replay.",
+    only="transactional",
+)
+def _delete_absent(subject: Subject) -> None:
+    store = subject.store()
+    for attempt, applied in ((0, True), (1, False)):
+        updates = block(
+            store,
+            subject.task(),
+            1,
+            attempt,
+            lambda t: [t.delete("dog"), t.update("dog", plus(5)), t.delete("cat")],
+        )
+        equal(
+            updates,
+            [Update(None, None, applied), Update(None, 5, applied), Update(None, None, applied)],
+            f"the steps of attempt 1:{attempt}",
+        )
+    equal(contents(store), {"dog": 5}, "the contents")
 
 
 @CONTRACT.clause("a block that was rolled back is not counted as a step", 32, cure=_STEPS)
@@ -345,3 +394,54 @@ def _no_updates(subject: Subject) -> None:
 
     block(store, subject.task(), 2, 1, read_other)
     equal(contents(store), {"cat": 3, "dog": 1}, "the contents after a write beside a read key")
+
+
+@CONTRACT.clause(
+    "a task never reads another task's write in the same transaction",
+    28,
+    32,
+    cure="Read prev if the stamp has the txid but names another writer.",
+)
+def _unread(subject: Subject) -> None:
+    store = subject.store()
+    run(store, subject.task(task=1), 1, 0, dog=1)
+    for writes_first in (False, True):
+        if writes_first:
+            run(store, subject.task(task=1), 2, 0, dog=5)
+        equal(
+            block(store, subject.task(task=0), 2, 0, lambda t: t.get("dog")),
+            1,
+            "the value that task 0 reads " + ("after" if writes_first else "before"),
+        )
+
+
+@CONTRACT.clause(
+    "another component's dead attempt does not count",
+    30,
+    31,
+    cure="Lower txid: prev = curr, apply. Same txid and lower attempt: apply to prev.",
+    only="opaque",
+)
+def _other_components(subject: Subject) -> None:
+    store = subject.store()
+    run(store, subject.task("count"), 1, 0, dog=1)
+    run(store, subject.task("count"), 2, 0, dog=10)
+
+    def take_over(opened: Any) -> None:  # this attempt gives the key to "sum"
+        equal(opened.get("dog"), 1, "the value that the second component reads")
+        equal(
+            opened.update("dog", plus(5)),
+            Update(1, 6, applied=True),
+            "the second component's update",
+        )
+
+    block(store, subject.task("sum"), 2, 1, take_over)
+    refused(
+        errors.StaleAttemptError,
+        lambda: run(store, subject.task("count", task=1), 2, 0, dog=10),
+        "the dead attempt",
+    )
+    run(store, subject.task("count"), 2, 1, cat=1)
+    equal(contents(store), {"cat": 1, "dog": 6}, "the contents")
+    run(store, subject.task("sum"), 2, 2)
+    equal(contents(store), {"cat": 1, "dog": 1}, "the contents after the next attempt")

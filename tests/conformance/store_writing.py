@@ -135,6 +135,38 @@ def _nested_block(subject: Subject) -> None:
 
 
 @CONTRACT.clause(
+    "another generation is refused, with both generations and the commands to type",
+    27,
+    cure="Keep the generation with the fence, and compare it first.",
+    also="plain",
+)
+def _generation(subject: Subject) -> None:
+    store = subject.store()
+    put(store, subject.task(), 7, 0, dog=1)
+    named = (
+        "first",
+        "second",
+        "txtopo state show",
+        "txtopo state reset words",
+        "txtopo store adopt",
+        "txtopo store clear",
+    )
+    write = functools.partial(put, store, subject.task(generation="second"), 8, 0, dog=1)
+    mismatched(write, "generation 'second'", *named)
+    equal(contents(store), {"dog": 1}, "the contents")
+
+
+@CONTRACT.clause("a store cleared between a task's two blocks is noticed", 27, cure=_GENERATION)
+def _cleared_between(subject: Subject) -> None:
+    store, context = subject.store(), subject.task()
+    run(store, context, 1, 0, dog=1)
+    store.clear("words")
+    write = functools.partial(run, store, context, 1, 0, dog=1)
+    case = "a store cleared under a running task"
+    mismatched(write, case, "holds nothing of component 'count'")
+
+
+@CONTRACT.clause(
     "a store that was written before but is empty is refused", 27, cure=_GENERATION, also="plain"
 )
 def _emptied(subject: Subject) -> None:

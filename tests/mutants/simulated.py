@@ -16,7 +16,7 @@ SIMULATED = (
     Mutation(
         "the attempts of what only processes are not compared",
         "txtopo/testing/simulator/simulation.py",
-        " or parts.check_processing(self._subject)",
+        " or parts.check_processing(self.subject)",
         "",
         (PARTS, "-k", "breaks_its_contract_is_told_without_a_schedule"),
     ),
@@ -30,8 +30,8 @@ SIMULATED = (
     Mutation(
         "all attempts of a batch run in one process",
         "txtopo/testing/simulator/replays.py",
-        "            run.seal()\n        begin_process()\n",
-        "            run.seal()\n",
+        "            run.seal(run.work)\n        begin_process()\n",
+        "            run.seal(run.work)\n",
         (PARTS, "-k", "keeps_something_in_its_class and TakesOverTheLastBatch"),
     ),
     Mutation(

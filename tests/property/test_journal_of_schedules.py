@@ -56,7 +56,7 @@ def play(
         return Engine(run, conf, jobs, state, observers, *more)
 
     trace: list[str] = []
-    schedule = Schedule(simulation._subject, simulation._decisions_of(seed), trace.append)
+    schedule = Schedule(simulation.subject, simulation._decisions_of(seed), trace.append)
     with patch.context() as patched:
         patched.setattr(drivers, "Engine", engine)
         schedule.play()

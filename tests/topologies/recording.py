@@ -41,7 +41,7 @@ from txtopo.dataplane.outcome import Failure, Report
 from txtopo.dataplane.wire import Frame
 from txtopo.dataplane.worker import WorkerRun
 from txtopo.engine.jobs import JobResult
-from txtopo.testing.in_process import InProcessJobs
+from txtopo.testing import in_process
 from txtopo.topology.graph import TopologyGraph
 
 FIRST = TransactionAttempt(1, 0)
@@ -295,6 +295,40 @@ class Ran:
             for e in self.events
             if e.component == component and e.hook == "execute" and task in (None, e.task)
         ]
+
+
+class _Job(in_process.InProcessJob):
+    """``rng``, if given, shuffles the order in which slots run and chunks arrive, as Spark would."""
+
+    def __init__(self, rng: random.Random | None, *arguments: Any) -> None:
+        self._rng = rng
+        super().__init__(*arguments)
+
+    def _begin_level(self) -> None:
+        super()._begin_level()
+        if self._rng is not None and not self.is_done:
+            self._rng.shuffle(self.waiting)
+            for chunks in self.inputs if self.level > 0 else ():
+                self._rng.shuffle(chunks)
+
+
+class InProcessJobs:
+    """Runs jobs one at a time, shuffled by ``rng``, if given."""
+
+    def __init__(self, worker: WorkerRun, rng: random.Random | None = None) -> None:
+        self.worker = worker
+        self._rng = rng
+        self._task_attempts = itertools.count()
+        self.records: list[bytes] = []
+        """The results of the last job that no failure ended early."""
+
+    def run(self, job: Job, seeds: Sequence[Frame] = ()) -> JobResult:
+        """Run ``job``. All results come back."""
+        running = _Job(self._rng, self.worker, job, seeds, None, self._task_attempts)
+        result = in_process.run_to_end(running)
+        if running.is_done:
+            self.records = running.records
+        return result
 
 
 class InProcessTopology:

@@ -425,4 +425,4 @@ def outcome_of(
 ) -> Outcome:
     """Play the schedule for ``seed``, and return its outcome. ``trace`` gets its events, line by
     line."""
-    return Schedule(simulation._subject, simulation._decisions_of(seed), trace).play()
+    return Schedule(simulation.subject, simulation._decisions_of(seed), trace).play()

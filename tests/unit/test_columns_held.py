@@ -209,7 +209,7 @@ def test_a_topology_of_tuples_imports_no_pyarrow() -> None:
     code = """
 from txtopo import *
 from txtopo.testing import MemoryTransactionalSpout
-from txtopo.testing.in_process import InProcessJobs
+from txtopo.testing.in_process import InProcessJob
 from txtopo.dataplane import slot, column_runs
 assert not column_runs.is_arrow(1)
 assert column_runs.told_apart([("s", [(1,), (2,)])]) == [("s", [(1,), (2,)])]

@@ -68,7 +68,7 @@ import pathlib, pickle, random, sys
 from txtopo import TransactionAttempt
 from txtopo.dataplane import worker
 from txtopo.dataplane.job import Batch, Job
-from txtopo.testing.in_process import InProcessJobs
+from tests.topologies.recording import InProcessJobs
 
 known = worker.worker_run("token", pathlib.Path(sys.argv[1], "run").read_bytes)
 assert worker.worker_run("token", lambda: b"is not loaded again") is known

@@ -159,7 +159,7 @@ def test_two_sinks_on_one_topic_have_records_of_their_own() -> None:
         )
         builder.set_bolt(f"write-{name}", sink, 2).none_grouping("lines")
     with Simulation(builder.build_topology()) as simulation:
-        written = [sorted(sink.rows(), key=str) for sink in simulation._subject.stores]
+        written = [sorted(sink.rows(), key=str) for sink in simulation.subject.stores]
     assert [len(rows) for rows in written] == [60, 60]
     assert {row.component for row in written[0]} == {"write-a"}
 

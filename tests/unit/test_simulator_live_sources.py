@@ -193,8 +193,8 @@ def test_asking_a_source_again_is_no_opportunity_for_a_fault(kind: str) -> None:
     source = spout(kind, SIZES, 1)
     with Simulation(topology(source, kind), {"max_spout_pending": 2}) as simulation:
         patient, usual = Decisions(), Decisions()
-        Schedule(simulation._subject, patient, is_patient=True).play()
-        Schedule(simulation._subject, usual).play()
+        Schedule(simulation.subject, patient, is_patient=True).play()
+        Schedule(simulation.subject, usual).play()
     assert patient.opportunities == usual.opportunities
 
 

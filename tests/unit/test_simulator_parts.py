@@ -492,7 +492,7 @@ def test_a_checker_that_takes_long_begins_no_further_run(monkeypatch: pytest.Mon
 
 def test_a_checker_stops_when_it_is_asked_to() -> None:
     with Simulation(RIGHT["nothing wrong"].topology()) as simulation:
-        simulation.goes_on = lambda: False
+        simulation.subject.goes_on = lambda: False
         with pytest.raises(StoppedError):
             simulation.check_parts()
 

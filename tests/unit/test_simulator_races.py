@@ -39,7 +39,7 @@ def played(
 ) -> tuple[list[str], list[Difference]]:
     """The places where ``kind`` could strike in one schedule, and how the schedule differs."""
     listing = Listing(kind, script)
-    schedule = Schedule(simulation._subject, listing)
+    schedule = Schedule(simulation.subject, listing)
     schedule.play()
     return listing.places, simulation._judge.differences(schedule)
 

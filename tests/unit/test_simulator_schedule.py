@@ -242,7 +242,7 @@ def test_a_store_transaction_may_fail(simulation: Simulation, how: str) -> None:
 @pytest.mark.rule(23)
 def test_a_driver_may_start_with_other_settings_also_while_a_txid_is_half_applied() -> None:
     with Simulation(topology(), {"max_spout_pending": 2}, vary_parallelism=True) as simulation:
-        variants = simulation._subject.variants
+        variants = simulation.subject.variants
         assert len({variant.task_counts for variant in variants}) == 3
         for variant in variants:
             dies = Fault(
@@ -261,7 +261,7 @@ def test_results_that_outgrow_the_way_through_the_driver_are_pinned_and_released
     simulation: Simulation,
 ) -> None:
     variant = next(
-        variant for variant in simulation._subject.variants if not variant.inline_bytes_max
+        variant for variant in simulation.subject.variants if not variant.inline_bytes_max
     )
     trace = struck(simulation, "settings", "driver 1 starts with other settings", variant)
     assert "driver 1 submits the processing job of attempt 1:1" in trace, "replayed, pinned"

@@ -270,7 +270,7 @@ def test_a_bolt_that_is_its_own_destination_is_replaced_once(tmp_path: Path) -> 
     bolt = Own(SqliteStore(tmp_path / "a.db", "counts"))
     with Simulation(topology(bolt)) as simulation:
         (substitute,) = (
-            each for each in simulation._subject.stores if not isinstance(each, MemoryStore)
+            each for each in simulation.subject.stores if not isinstance(each, MemoryStore)
         )
     assert type(substitute) is InMemory
     assert not list(tmp_path.iterdir())

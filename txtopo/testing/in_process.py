@@ -10,7 +10,6 @@ Invariants: a level begins when every slot of the level before has delivered. A 
 from __future__ import annotations
 
 import itertools
-import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -124,37 +123,15 @@ def _seed_data(seeds: Sequence[Frame], slot: int, slots: int) -> list[bytes]:
     return [wire.pack_frames(seeded, wire.SEED) if seeded else b""]
 
 
-class InProcessJobs:
-    """Runs jobs one at a time. ``rng``, if given, shuffles the order in which slots run and chunks
-    arrive, as Spark would."""
-
-    def __init__(
-        self,
-        worker: WorkerRun,
-        rng: random.Random | None = None,
-        slot_run: one_task.SlotFactory = SlotRun,
-    ) -> None:
-        self.worker = worker
-        self._rng, self._slot_run = rng, slot_run
-        self._task_attempts = itertools.count()
-        self.records: list[bytes] = []
-        """The results of the last job that no failure ended early."""
-
-    def run(self, job: Job, seeds: Sequence[Frame] = ()) -> JobResult:
-        """Run ``job``. All results come back."""
-        running = InProcessJob(
-            self.worker, job, seeds, task_attempts=self._task_attempts, slot_run=self._slot_run
-        )
-        while not running.is_done:
-            slot = running.waiting[0] if self._rng is None else self._rng.choice(running.waiting)
-            if self._rng is not None and running.level > 0:
-                self._rng.shuffle(running.inputs[slot])
-            try:
-                running.deliver(slot, running.compute(slot).outputs)
-            except outcome.FailureInTaskError as error:
-                return result_of_failure(self.worker, error)
-        self.records = running.records
-        return jobs.result_of(job, self.records, running.levels[-1].slots)
+def run_to_end(running: InProcessJob) -> JobResult:
+    """Run the slots in turn. All results come back."""
+    while not running.is_done:
+        slot = running.waiting[0]
+        try:
+            running.deliver(slot, running.compute(slot).outputs)
+        except outcome.FailureInTaskError as error:
+            return result_of_failure(running.worker, error)
+    return jobs.result_of(running.job, running.records, running.levels[-1].slots)
 
 
 def result_of_failure(worker: WorkerRun, error: outcome.FailureInTaskError) -> JobResult:

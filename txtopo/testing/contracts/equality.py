@@ -79,15 +79,9 @@ def multiset_difference(actual: Iterable[Any], expected: Iterable[Any]) -> str |
     in any order."""
     actual, expected = list(actual), list(expected)
     ours, theirs = counted(actual), counted(expected)
-    if ours == theirs:
-        return None
-    lacking, surplus = theirs - ours, ours - theirs
-    parts = [
-        part
-        for part in (_few("missing", lacking, expected), _few("too many", surplus, actual))
-        if part
-    ]
-    return "; ".join(parts) or None
+    missing = _few("missing", theirs - ours, expected)
+    too_many = _few("too many", ours - theirs, actual)
+    return "; ".join(filter(None, (missing, too_many))) or None
 
 
 def _few(label: str, differing: collections.Counter[Any], values: list[Any]) -> str:

@@ -6,6 +6,7 @@ A job's results must not depend on the process: the checkers compare processes.
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import struct
@@ -37,18 +38,24 @@ class Done:
 
 
 def start_python(
-    program: str, hash_seed: int, stderr: int | None = None
+    program: str,
+    hash_seed: int | None = None,
+    stderr: int | None = None,
+    start_new_session: bool = False,
 ) -> subprocess.Popen[bytes]:
-    """Start a Python interpreter whose ``hash`` uses ``hash_seed``, with pipes for standard input
-    and output. The interpreter has this process's module search path."""
+    """Start a Python interpreter with pipes for standard input and output. The interpreter has this
+    process's module search path, and its ``hash`` uses ``hash_seed``, if given."""
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": path}
+    environment = {**os.environ, "PYTHONPATH": path}
+    if hash_seed is not None:
+        environment["PYTHONHASHSEED"] = str(hash_seed)
     return subprocess.Popen(
         [sys.executable, "-c", program],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=stderr,
         env=environment,
+        start_new_session=start_new_session,
     )
 
 
@@ -71,14 +78,18 @@ class LocalProcess:
 
     def __init__(self, run: Run, slot_run: one_task.SlotFactory | None = None) -> None:
         self._worker = worker.WorkerRun(run)
-        self._jobs = in_process.InProcessJobs(self._worker, slot_run=slot_run or self._probed)
+        self._slot_run = slot_run or self._probed
+        self._task_attempts = itertools.count()
 
     def _probed(self, *arguments: Any) -> probe.ProbedSlot:
         return probe.ProbedSlot(self._observer, *arguments)
 
     def run(self, job: Job, seeds: Sequence[Frame] = (), strike: int | None = None) -> Done:
         self._observer = probe.Observer(strike)
-        result = self._jobs.run(job, seeds)
+        running = in_process.InProcessJob(
+            self._worker, job, seeds, None, self._task_attempts, self._slot_run
+        )
+        result = in_process.run_to_end(running)
         return Done(result, self._observer.emitted, self._observer.points)
 
     def close(self) -> None:

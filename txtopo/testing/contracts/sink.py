@@ -42,6 +42,7 @@ Share = Sequence[Sequence[Any]]
 """One task's rows."""
 
 CONTRACT = clauses.Contract["Subject"]("sink")
+"""Every promise that sinks make. ``only="takes back"``: only if the sink's guarantee says so."""
 
 ROWS_MIN = 4
 POINTS_MAX = 500
@@ -191,17 +192,13 @@ class Subject:
 
 def _files_of(sink: Any) -> set[str]:
     """The source files with the sink's classes and its destinations' classes."""
-    search: dict[type, None] = {}
-
-    def visit(part: Any) -> None:
-        if isinstance(part, destination.Destination):
-            search[type(part)] = None
-
-    pickling.dumps_with_classes(sink, visit)
+    search = destination.Search()
+    pickling.dumps_with_classes(sink, search.visit)
+    parts = [part for _, part in search.destinations]
     classes = {
         cls
-        for kind in (type(sink), *search)
-        for cls in kind.__mro__
+        for part in (sink, *parts)
+        for cls in type(part).__mro__
         if not cls.__module__.startswith(_TESTED_ELSEWHERE)
     }
     # Otherwise a method with @contextmanager would name the file of its decorator.
@@ -375,10 +372,6 @@ def _taken_back_by_nothing(subject: Subject) -> None:
     equal(subject.contents(directory), expected, "the rows after a replay without tuples")
 
 
-SINK_CLAUSES: tuple[clauses.Clause[Subject], ...] = tuple(CONTRACT.clauses)
-"""Every promise that sinks make. ``only="takes back"``: only if the sink's guarantee says so."""
-
-
 def check_sink(
     make_sink: MakeSink, rows: Share, *, fields: Sequence[str], contents: Contents
 ) -> SinkReport:
@@ -402,7 +395,7 @@ def check_sink(
     with tempfile.TemporaryDirectory(prefix="txtopo-sink-") as root:
         subject = Subject(make_sink, rows, Fields("tx", *fields), contents, Path(root))
         takes_back = any(guarantee.takes_back for guarantee in subject.guarantees())
-        chosen = [clause for clause in SINK_CLAUSES if clause.only is None or takes_back]
+        chosen = [clause for clause in CONTRACT.clauses if clause.only is None or takes_back]
         for clause in chosen:
             clause.run(subject)
         return SinkReport(len(chosen), subject.points, takes_back)

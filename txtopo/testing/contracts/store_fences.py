@@ -21,7 +21,6 @@ from txtopo.testing.contracts.store_subject import (
     block,
     contents,
     failing_block,
-    mismatched,
     plus,
     put,
     recorded,
@@ -162,47 +161,18 @@ def _no_trace(subject: Subject) -> None:
     also="plain",
 )
 def _ahead(subject: Subject) -> None:
-    store = subject.store()
-    put(store, subject.task("sum"), 9, 4, dog=1)
-    for txid, attempt in ((8, 0), (9, 3)):
-        late = f"{txid}:{attempt}"
-        for action in subject.touches:
-            call = functools.partial(block, store, subject.task("count"), txid, attempt, action)
-            case = f"attempt {late} at a value from attempt 9:4"
-            refused(errors.StaleAttemptError, call, case, f"attempt 9:4; attempt {late}")
-    equal(contents(store), {"dog": 1}, "the contents")
-
-
-@CONTRACT.clause(
-    "another generation is refused, with both generations and the commands to type",
-    27,
-    cure=_GENERATION,
-    also="plain",
-)
-def _generation(subject: Subject) -> None:
-    store = subject.store()
-    put(store, subject.task(), 7, 0, dog=1)
-    named = (
-        "first",
-        "second",
-        "txtopo state show",
-        "txtopo state reset words",
-        "txtopo store adopt",
-        "txtopo store clear",
-    )
-    write = functools.partial(put, store, subject.task(generation="second"), 8, 0, dog=1)
-    mismatched(write, "generation 'second'", *named)
-    equal(contents(store), {"dog": 1}, "the contents")
-
-
-@CONTRACT.clause("a store cleared between a task's two blocks is noticed", 27, cure=_GENERATION)
-def _cleared_between(subject: Subject) -> None:
-    store, context = subject.store(), subject.task()
-    run(store, context, 1, 0, dog=1)
-    store.clear("words")
-    write = functools.partial(run, store, context, 1, 0, dog=1)
-    case = "a store cleared under a running task"
-    mismatched(write, case, "holds nothing of component 'count'")
+    store, owner = subject.store(), subject.task("sum")
+    put(store, owner, 9, 4, dog=1)
+    for held in ({"dog": 1}, {}):
+        if not held:
+            block(store, owner, 9, 4, lambda opened: opened.delete("dog"))
+        for txid, attempt in ((8, 0), (9, 3)):
+            late = f"{txid}:{attempt}"
+            for action in subject.touches:
+                call = functools.partial(block, store, subject.task("count"), txid, attempt, action)
+                case = f"attempt {late} at {held or 'a deletion'} from attempt 9:4"
+                refused(errors.StaleAttemptError, call, case, f"attempt 9:4; attempt {late}")
+        equal(contents(store), held, "the contents")
 
 
 def _commit(

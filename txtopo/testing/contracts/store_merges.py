@@ -23,7 +23,6 @@ from txtopo.testing.contracts.store_subject import (
     plus,
     recorded,
     run,
-    visible_at,
 )
 from txtopo.topology import merge
 from txtopo.topology.context import TopologyContext
@@ -305,13 +304,3 @@ def _whole(subject: Subject) -> None:
         "a text plus a number",
     )
     equal(contents(store), {"dog": 1, "text": "a"}, "the contents")
-
-
-@CONTRACT.clause("a merge is seen as of its transaction, and not before", 30, 31, cure=_ORDINARY)
-def _visible(subject: Subject) -> None:
-    store = subject.store()
-    merged(store, subject.task(known_stores={}), 1, 0, dog=1)
-    merged(store, subject.task(known_stores=recorded(store, 1)), 2, 0, dog=2, cat=2)
-    for txid, seen in ((1, {"dog": 1}), (2, {"cat": 2, "dog": 3})):
-        visible = visible_at(txid, recorded(store, txid))
-        equal(dict(store.items(as_of=visible)), seen, f"the contents as of transaction {txid}")

@@ -4,14 +4,12 @@ writing."""
 from __future__ import annotations
 
 import functools
-import pickle
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from txtopo import errors
 from txtopo.stores import base, stamps, transaction
-from txtopo.stores.conflicts import StoreConflict
 from txtopo.stores.updates import Update
 from txtopo.stores.visible import VisibleTxid
 from txtopo.testing.contracts import clauses, worker_process
@@ -161,22 +159,6 @@ def mismatched(action: Callable[[], Any], attempted: str, *naming: str) -> None:
     clauses.equal(error.exit_code, 6, "its exit code")
 
 
-def refused_as_second(
-    write: Callable[[], Any], name: str, writer: tuple[str, int]
-) -> StoreConflict:
-    """``write()``, by another ``writer``, must be refused because task 0 of ``count`` has written
-    the key. Returns the error, once it was pickled."""
-    refused = clauses.refused(StoreConflict, write, f"another {name}", "fields_grouping on the key")
-    error: StoreConflict = pickle.loads(pickle.dumps(refused))
-    for order, named, (component, task) in (
-        ("first", error.first_writer, ("count", 0)),
-        ("second", error.second_writer, writer),
-    ):
-        is_named = f"{component!r} task {task}" in named
-        clauses.true(is_named, f"the {order} writer is called {named}")
-    return error
-
-
 def retry(write: Callable[[], T]) -> T:
     """The result from ``write()``, which is called again while the store is busy."""
     tries = 1
@@ -208,14 +190,3 @@ def at_once(count: int, work: Callable[[int], object]) -> None:
     for thread in threads:
         thread.join(_WAIT_S)
     clauses.equal(failures, [], "the threads' errors")
-
-
-def write_at_once(subject: Subject, tasks: int) -> None:
-    """Have so many tasks of one attempt write a key each at the same time."""
-    store = subject.store()
-
-    def write_one(task: int) -> None:
-        retry(lambda: subject.write(store, subject.task(task=task), 1, 0, **{f"key {task}": task}))
-
-    at_once(tasks, write_one)
-    clauses.equal(contents(store), {f"key {task}": task for task in range(tasks)}, "the contents")

@@ -1,5 +1,5 @@
-"""Clauses about readers: a reader sees only whole transactions, up to the last recorded transaction,
-or is refused (R3, R27, R31)."""
+"""Clauses about readers: a reader sees only whole transactions, up to the last recorded transaction
+(R3, R30)."""
 
 from __future__ import annotations
 
@@ -10,26 +10,12 @@ from txtopo.stores.base import Store
 from txtopo.stores.visible import VisibleTxid
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal
-from txtopo.testing.contracts.store_subject import (
-    Subject,
-    block,
-    contents,
-    plus,
-    put,
-    recorded,
-    run,
-    visible_at,
-)
+from txtopo.testing.contracts.store_subject import Subject, block, plus, put, recorded, visible_at
 
 CONTRACT = clauses.Contract[Subject]("store")
 
-_AS_OF = (
-    "If the transaction in a row's stamp is not recorded, show the row's prev (visible.text_of)."
-)
-_REACHES = "Read the fences after the first row, and refuse if a fence is beyond the next transaction (visible.check_reaches)."
 
-
-def _as_of(store: Store, visible: VisibleTxid) -> dict[Any, Any]:
+def contents_as_of(store: Store, visible: VisibleTxid) -> dict[Any, Any]:
     """The visible contents. All ways to read must agree."""
     items = dict(store.items(as_of=visible))
     for key in ("ant", "bird", "cat", "dog"):
@@ -43,7 +29,7 @@ def _as_of(store: Store, visible: VisibleTxid) -> dict[Any, Any]:
     return items
 
 
-def _change(opened: Any) -> None:
+def change_keys(opened: Any) -> None:
     """Changes, deletes and adds keys, some repeatedly."""
     opened.update("dog", plus(1))
     opened.update("dog", plus(1))
@@ -58,63 +44,29 @@ def _change(opened: Any) -> None:
     "a reader as of the recorded transaction never sees a transaction under way, however often it is tried",
     3,
     30,
-    cure=_AS_OF,
+    cure="If the transaction in a row's stamp is not recorded, show the row's prev (visible.text_of).",
 )
 def _under_way(subject: Subject) -> None:
     store = subject.store()
-    equal(_as_of(store, visible_at(0, {})), {}, "the contents of a new store")
+    equal(contents_as_of(store, visible_at(0, {})), {}, "the contents of a new store")
     put(store, subject.task(), 1, 0, ant=1, cat=1, dog=1)
     equal(
-        _as_of(store, visible_at(0, {})), {}, "the contents seen before transaction 1 is recorded"
+        contents_as_of(store, visible_at(0, {})),
+        {},
+        "the contents seen before transaction 1 is recorded",
     )
     before = visible_at(1, recorded(store, 1))
     for attempt in (0, 1, 2):
-        block(store, subject.task(known_stores=dict(before.stores)), 2, attempt, _change)
+        block(store, subject.task(known_stores=dict(before.stores)), 2, attempt, change_keys)
         equal(
-            _as_of(store, pickle.loads(pickle.dumps(before))),
+            contents_as_of(store, pickle.loads(pickle.dumps(before))),
             {"ant": 1, "cat": 1, "dog": 1},
             f"the contents seen while 2:{attempt} is under way",
         )
     equal(
-        _as_of(store, visible_at(2, recorded(store, 2, 2))),
+        contents_as_of(store, visible_at(2, recorded(store, 2, 2))),
         {"ant": 8, "bird": 7, "dog": 3},
         "the contents seen once transaction 2 is recorded",
-    )
-
-
-@CONTRACT.clause(
-    "a dead attempt's writes are not seen, also before they are taken back", 31, cure=_AS_OF
-)
-def _void(subject: Subject) -> None:
-    store = subject.store()
-    put(store, subject.task(), 1, 0, ant=1, cat=1, dog=1)
-    block(store, subject.task(known_stores=recorded(store, 1)), 2, 0, _change)
-    for txid in (2, 5):
-        # The recorded attempts from 2 on opened no store.
-        equal(
-            _as_of(store, visible_at(txid, recorded(store, 1))),
-            {"ant": 1, "cat": 1, "dog": 1},
-            f"the contents seen as of {txid}",
-        )
-    known = {**recorded(store, 1), **recorded(store, 6, 0, "sum")}
-    put(store, subject.task("sum", known_stores=recorded(store, 1)), 6, 0, dog=6)
-    equal(
-        _as_of(store, visible_at(6, known)),
-        {"ant": 1, "cat": 1, "dog": 6},
-        "the contents seen once another component has written",
-    )
-
-
-@CONTRACT.clause("a restored value is seen as of its transaction", 31, cure=_AS_OF, only="opaque")
-def _taken_back(subject: Subject) -> None:
-    store = subject.store()
-    put(store, subject.task("sum"), 1, 0, ant=1, cat=1, dog=1)
-    block(store, subject.task(), 2, 0, _change)
-    put(store, subject.task(), 2, 1)
-    equal(
-        _as_of(store, visible_at(1, recorded(store, 1, 0, "sum"))),
-        {"ant": 1, "cat": 1, "dog": 1},
-        "the contents seen once 2:0 was taken back",
     )
 
 
@@ -124,7 +76,9 @@ def _overwrite(opened: Any) -> None:
 
 
 @CONTRACT.clause(
-    "a read shows the state when it was asked for, however long the reading takes", 3, cure=_REACHES
+    "a read shows the state when it was asked for, however long the reading takes",
+    3,
+    cure="Read the fences after the first row, and refuse if a fence is beyond the next transaction (visible.check_reaches).",
 )
 def _fixed(subject: Subject) -> None:
     store = subject.store()
@@ -137,36 +91,4 @@ def _fixed(subject: Subject) -> None:
         dict(reading),
         {"ant": 1, "bird": 1, "cat": 1},
         "the contents as of 1, asked for at 1 and read after 3",
-    )
-
-
-@CONTRACT.clause(
-    "a read as of a topology's transaction shows only the topology's own writes",
-    3,
-    cure="Leave out other topologies' rows.",
-)
-def _others(subject: Subject) -> None:
-    store = subject.store()
-    put(store, subject.task(topology_id="neighbour"), 1, 0, cat=1)
-    put(store, subject.task(), 1, 0, dog=1)
-    equal(_as_of(store, visible_at(1, recorded(store, 1))), {"dog": 1}, "the contents seen")
-    equal(contents(store), {"cat": 1, "dog": 1}, "the contents seen without as_of")
-
-
-@CONTRACT.clause(
-    "an adopted store is seen as of the transaction it was adopted at",
-    27,
-    cure="Take restamped rows as settled.",
-)
-def _adopted(subject: Subject) -> None:
-    store = subject.store()
-    put(store, subject.task(), 40, 0, dog=1, cat=1)
-    store.adopt("words", "second", 2, ["count"])
-    adopted = visible_at(2, {}, "second")
-    equal(_as_of(store, adopted), {"cat": 1, "dog": 1}, "the contents seen")
-    run(store, subject.task(generation="second", known_stores={}), 3, 0, dog=1)
-    equal(
-        _as_of(store, adopted),
-        {"cat": 1, "dog": 1},
-        "the contents seen while the next transaction is under way",
     )

@@ -74,11 +74,6 @@ class Script:
     shuffle_seed: int | None = None
     """Puts slots and chunks in a random order. ``None``: in order."""
 
-    @property
-    def size(self) -> tuple[int, int, int]:
-        """The key that compares the lengths of scripts."""
-        return len(self.faults), len(self.picks), self.shuffle_seed is not None
-
 
 @dataclass(slots=True)
 class Chance:

@@ -21,7 +21,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from txtopo import errors
 from txtopo.engine.engine import Engine
 from txtopo.engine.surroundings import Action, Threads
 from txtopo.faults import FaultPoint
@@ -447,9 +446,3 @@ class Driver:
             self.die()
         self.suspend(SUSPENSIONS[how])
         self.require_alive()
-
-
-def is_expected(error: BaseException) -> bool:
-    """Whether ``error`` says that another driver has taken over (R26), also if a store says so
-    before ZooKeeper does."""
-    return isinstance(error, errors.FencedError)

@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from txtopo import errors
 from txtopo.dataplane import column_runs
 from txtopo.dataplane.guard import Guard
 from txtopo.dataplane.job import Job
@@ -25,6 +24,7 @@ from txtopo.dataplane.spout_task import SpoutTask
 from txtopo.dataplane.task import BoltTask
 from txtopo.dataplane.worker import WorkerRun
 from txtopo.testing import emissions
+from txtopo.testing.contracts import probe
 from txtopo.testing.simulator import current
 from txtopo.topology import pickling
 from txtopo.topology.conf import TopologyConf
@@ -41,10 +41,6 @@ exhausted."""
 
 _TUPLES = {f"at tuple number {number}": number for number in (1, 2, 3)}
 """Where an ``execute`` may fail."""
-
-
-class ToldToFail(errors.FailedException):
-    """A failure made by the simulator."""
 
 
 class HookGuard(Guard):
@@ -86,7 +82,7 @@ class HookGuard(Guard):
 
 
 def _fail() -> Any:
-    raise ToldToFail("told to fail by the simulator")
+    raise probe.ToldToFailError("told to fail by the simulator")
 
 
 class SimulatedSlot(SlotRun):

@@ -1,8 +1,6 @@
 """Plays schedules in several processes: each process plays every n-th seed and reports its
 progress. A seed that shows a violation is played again here.
 
-Run as a module, ``parallel`` is such a process.
-
 Invariants: results travel back as text, so that the user's classes need not travel. No process
 outlives :func:`run`.
 """
@@ -22,6 +20,7 @@ from typing import Any
 
 from txtopo import errors
 from txtopo.dataplane import worker
+from txtopo.testing.contracts.processes import start_python
 from txtopo.testing.simulator.simulation import Simulation, SimulationReport
 from txtopo.topology import pickling
 
@@ -90,15 +89,9 @@ def run(
 
 
 def _start(data: bytes) -> subprocess.Popen[bytes]:
-    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-    environment = {**os.environ, "PYTHONPATH": path}
-    child = subprocess.Popen(
-        [sys.executable, "-m", __name__],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=environment,
-        start_new_session=True,
-    )
+    # Ctrl-C reaches this process alone, which then ends the children.
+    program = f"from {__name__} import serve; serve()"
+    child = start_python(program, start_new_session=True)
     assert child.stdin is not None
     with contextlib.suppress(BrokenPipeError), child.stdin:
         child.stdin.write(data)
@@ -121,37 +114,24 @@ def _listen(
         messages.put((number, None))
 
 
-def play(data: bytes, tell: Callable[[dict[str, Any]], None]) -> None:
-    """Run in a child process: play the seeds up to the first that shows a violation."""
-    topology, conf, options, seeds = pickling.loads(data)
+def serve() -> None:
+    """Serve as the child process: seeds come by standard input, and are played up to the first that
+    shows a violation. Results go by standard output. User code prints to standard error."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def tell(seed: int | None) -> None:
+        message = {"schedules": report.schedules, "faults": report.faults, "seed": seed}
+        print(json.dumps(message), file=answers, flush=True)
+
+    topology, conf, options, seeds = pickling.loads(sys.stdin.buffer.read())
     with worker.seldom_collected(), Simulation(topology, conf, **options) as simulation:
         report, told_at = simulation.report(), 0.0
         for seed in seeds:
             is_found = simulation.shows_a_violation(seed, report)
             if is_found or time.monotonic() - told_at > TELL_EVERY_S:
                 told_at = time.monotonic()
-                tell(
-                    {
-                        "schedules": report.schedules,
-                        "faults": report.faults,
-                        "seed": seed if is_found else None,
-                    }
-                )
+                tell(seed if is_found else None)
             if is_found:
                 return
-        tell({"schedules": report.schedules, "faults": report.faults, "seed": None})
-
-
-if __name__ == "__main__":
-    # Other modules import this module under its name, not as __main__: take the same copy.
-    from txtopo.testing.simulator import parallel
-
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-
-    def tell(message: dict[str, Any]) -> None:
-        answers.write(json.dumps(message) + "\n")
-        answers.flush()
-
-    parallel.play(sys.stdin.buffer.read(), tell)
-    answers.close()
+        tell(None)

@@ -24,7 +24,7 @@ from txtopo.exports import Exporter, ExportQueue, SequencedExport, upkeep
 from txtopo.exports.entries import export_all
 from txtopo.plan import compiler
 from txtopo.stores import updates
-from txtopo.testing.contracts import bolt, local_run, spout, violation
+from txtopo.testing.contracts import bolt, local_run, spout
 from txtopo.testing.contracts.bolt_scene import Setting
 from txtopo.testing.contracts.spout_story import Plot
 from txtopo.testing.contracts.violation import ContractError
@@ -37,6 +37,7 @@ from txtopo.testing.simulator.outcome import Outcome, short
 from txtopo.testing.simulator.replays import Disagreement
 from txtopo.testing.simulator.schedule import StoppedError
 from txtopo.testing.simulator.subject import Subject
+from txtopo.testing.simulator.violation import Violation
 from txtopo.testing.simulator.world import Watch, null_watch
 from txtopo.topology.graph import TopologyGraph
 
@@ -72,9 +73,7 @@ _SAME_AGAIN: Mapping[Fault, tuple[int, str]] = {
 """The rule and the cure for a difference between a batch's two attempts."""
 
 
-def check_spout(
-    subject: Subject, judge: Judge, varies_parallelism: bool
-) -> tuple[Diagnosis, ContractError] | None:
+def check_spout(subject: Subject, judge: Judge, varies_parallelism: bool) -> Violation | None:
     """Find the contract that the spout breaks. ``None`` if the spout keeps its contract, or if the
     contract does not hold for its source."""
     until = time.monotonic() + ENOUGH_S
@@ -122,12 +121,13 @@ def check_spout(
         else mistakes.NOT_FROM_METADATA
     )
     details = [f"the global is {name}" for name in changed]
-    return Diagnosis(
+    diagnosis = Diagnosis(
         subject.graph.spout.id, (mistakes.SPOUT_GLOBAL if changed else mistake,), tuple(details)
-    ), broken
+    )
+    return Violation(subject.topology.id, None, (), diagnosis, broken=broken)
 
 
-def check_processing(subject: Subject) -> tuple[Diagnosis, ContractError] | None:
+def check_processing(subject: Subject) -> Violation | None:
     """Find the contract broken by a bolt with other results from the same tuples in another
     attempt, or by a grouping with other tasks."""
 
@@ -164,10 +164,11 @@ def check_processing(subject: Subject) -> tuple[Diagnosis, ContractError] | None
     fact = f"{difference.place} is {difference.found} in attempt {second.attempt}, {second.where}; in attempt {first} it is {difference.expected}"
     rule, cure = _SAME_AGAIN[blamed.fault]
     broken = ContractError("bolt", rule, f"component {blamed.component!r}: {fact}", cure)
-    return Diagnosis(blamed.component, diagnosis.mistakes, diagnosis.details), broken
+    diagnosis = Diagnosis(blamed.component, diagnosis.mistakes, diagnosis.details)
+    return Violation(subject.topology.id, None, (), diagnosis, broken=broken)
 
 
-def check_bolts(subject: Subject, judge: Judge) -> tuple[Diagnosis, ContractError] | None:
+def check_bolts(subject: Subject, judge: Judge) -> Violation | None:
     """Find the contract broken by a component that finishes in the commit phase. The component is
     ``None`` if several components may be at fault."""
     if subject.is_opaque or not judge.gives_the_same_batches():
@@ -207,12 +208,11 @@ def check_bolts(subject: Subject, judge: Judge) -> tuple[Diagnosis, ContractErro
         if "emits other tuples" in broken.what
         else _BOLT_RULES[broken.rule]
     )
-    return Diagnosis(held[0] if len(held) == 1 else None, (mistake,)), broken
+    diagnosis = Diagnosis(held[0] if len(held) == 1 else None, (mistake,))
+    return Violation(subject.topology.id, None, (), diagnosis, broken=broken)
 
 
-def check_exporters(
-    subject: Subject, play: Callable[[], object]
-) -> tuple[Diagnosis, ContractError] | None:
+def check_exporters(subject: Subject, play: Callable[[], object]) -> Violation | None:
     """Find an exporter of the user's whose target has other contents if entries come again, and late.
     ``effects()`` returns the target's contents. ``play`` plays a schedule without failures, which
     fills the queues."""
@@ -242,7 +242,8 @@ def check_exporters(
                 f" in order it is {short(repr(expected))}"
             )
             broken = ContractError("exporter", 40, fact, mistakes.TRUSTS_ARRIVAL.cure)
-            return Diagnosis(None, (mistakes.TRUSTS_ARRIVAL,)), broken
+            diagnosis = Diagnosis(None, (mistakes.TRUSTS_ARRIVAL,))
+            return Violation(subject.topology.id, None, (), diagnosis, broken=broken)
     return None
 
 
@@ -306,7 +307,7 @@ def _require_time(subject: Subject, until: float) -> None:
 def _broken(check: Callable[[], object]) -> ContractError | None:
     try:
         check()
-    except violation.ContractError as error:
+    except ContractError as error:
         return error
     except (_EnoughError, errors.TxtopoError):
         # A topology that a checker cannot run breaks no contract. Schedules judge the topology.

@@ -22,11 +22,10 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from txtopo import config, errors
+from txtopo import errors
 from txtopo.testing.contracts import processes
 from txtopo.testing.simulator import blame, mistakes
 from txtopo.testing.simulator.clues import Clue
@@ -63,17 +62,11 @@ class _Text(str):
     __repr__ = str.__str__
 
 
-def check_recomputation(
-    topology: TopologyGraph,
-    conf: config.Config | Mapping[str, Any] | None,
-    transactions: int,
-    effects: Callable[[], Any] | None,
-    reset: Callable[[], None] | None,
-    clues: Callable[[str], Mapping[Clue, str]] = lambda component: {},
-) -> Violation | None:
-    """Compare processes with different hash seeds: different results from ``topology`` are a
-    violation. ``clues`` returns the clues in a component's code."""
-    payload = pickling.dumps((topology, conf, transactions, effects, reset))
+def check_recomputation(subject: Subject) -> Violation | None:
+    """Compare processes with different hash seeds: different results from the subject's topology
+    are a violation."""
+    topology, effects, reset = subject.topology, subject.effects, subject.reset
+    payload = pickling.dumps((topology, subject.conf, subject.transactions, effects, reset))
     # Effects outside the simulation exist once, so one process at a time writes and reads them.
     alone = effects is not None or reset is not None
     first, second = _in_processes(payload, HASH_SEEDS, alone)
@@ -86,17 +79,14 @@ def check_recomputation(
     component = next(
         (difference.component for difference in differing if difference.component is not None), None
     )
-    return Violation(
-        topology.id, None, tuple(differing), _diagnosis(component, bool(by_itself), clues)
-    )
+    diagnosis = _diagnosis(subject, component, bool(by_itself))
+    return Violation(topology.id, None, tuple(differing), diagnosis)
 
 
-def _diagnosis(
-    component: str | None, by_itself: bool, clues: Callable[[str], Mapping[Clue, str]]
-) -> Diagnosis:
+def _diagnosis(subject: Subject, component: str | None, by_itself: bool) -> Diagnosis:
     """Diagnose ``component``. The results also differ with the same hash seed if they differ
     ``by_itself``."""
-    known = clues(component) if component is not None else {}
+    known = subject.clues_of(component) if component is not None else {}
     clue: Clue | None = (
         next((clue for clue in known if clue != "hash"), None) if by_itself else "hash"
     )

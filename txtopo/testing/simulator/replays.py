@@ -107,17 +107,18 @@ def _replays(
     begin_process()
     for _ in range(TRANSACTIONS):
         with contextlib.closing(_Run(subject, server, conf, watch, local_run.CORES)) as run:
-            if not run.opens():
-                return
+            if not run.batches.open(run.state.current):
+                return  # the source has no more batches
             replays = [run.replay(SAME_PROCESS), run.replay(SAME_PROCESS)]
-            run.seal()
+            run.seal(run.work)
         begin_process()
         with contextlib.closing(_Run(subject, server, conf, watch, 1)) as run:
             yield [*replays, run.replay(FRESH_PROCESS)]
-            run.record()
+            run.seal(run.work)
+            run.record(run.work)
 
 
-class _Run:
+class _Run(local_run.LocalRun):
     """A contract checker's run that records tasks as a schedule does. Close it."""
 
     def __init__(
@@ -131,23 +132,16 @@ class _Run:
         self._subject, self._watch = subject, watch
         self._slots: list[SimulatedSlot] = []
         make = functools.partial(processes.LocalProcess, slot_run=self._slot)
-        self._run = local_run.LocalRun(
-            subject.graph, server, lambda run: [make(run)], conf, cores=cores
-        )
-        self.close = self._run.close
+        super().__init__(subject.graph, server, lambda run: [make(run)], conf, cores=cores)
 
     def _slot(self, *arguments: Any) -> SimulatedSlot:
         self._slots.append(SimulatedSlot(*arguments))
         return self._slots[-1]
 
-    def opens(self) -> bool:
-        """Whether the source has a batch for the next transaction."""
-        return self._run.batches.open(self._run.state.current)
-
     def replay(self, where: str) -> Replayed:
-        """Process the opened transaction in a new attempt."""
+        """Process the opened transaction in a new attempt, ``work``."""
         self._slots.clear()
-        txid = self._run.state.current
+        txid = self.state.current
         with current.running(
             World(
                 Decisions(),
@@ -157,21 +151,12 @@ class _Run:
                 watch=self._watch,
             )
         ):
-            self._work = self._run.process(self._run.next_attempt(txid), self._run.processes[0])
+            self.work = self.process(self.next_attempt(txid), self.processes[0])
         executed = [row for slot in self._slots for row in slot.executed]
         emitted = [emission for slot in self._slots for emission in slot.emitted]
         return Replayed(
-            self._work.attempt,
+            self.work.attempt,
             where,
             blame.recording({txid: executed}, {txid: emitted}, {}),
             emitted,
         )
-
-    def seal(self) -> None:
-        """Have a later run replay the same batch."""
-        self._run.seal(self._work)
-
-    def record(self) -> None:
-        """Go on to the next transaction."""
-        self.seal()
-        self._run.record(self._work)

@@ -22,7 +22,7 @@ from txtopo.engine.surroundings import Action
 from txtopo.plan import compiler
 from txtopo.testing.simulator import blame, current
 from txtopo.testing.simulator.decisions import Decisions
-from txtopo.testing.simulator.driver import Driver, DriverDied, is_expected
+from txtopo.testing.simulator.driver import Driver, DriverDied
 from txtopo.testing.simulator.executors import Executors
 from txtopo.testing.simulator.outcome import Outcome, shown
 from txtopo.testing.simulator.subject import Subject
@@ -236,7 +236,9 @@ class Schedule:
             f"driver {driver.number} ends"
             + (f": {str(error[0]).splitlines()[0]}" if error[0] is not None else "")
         )
-        if error[0] is not None and not (driver is not self._drivers[-1] and is_expected(error[0])):
+        # Another driver has taken over (R26), also if a store says so before ZooKeeper does.
+        is_displaced = driver is not self._drivers[-1] and isinstance(error[0], errors.FencedError)
+        if error[0] is not None and not is_displaced:
             self.world.ended_with(error[0])
         elif driver.jobs is not None and any(
             not blocks.is_released for blocks in driver.jobs.pinned

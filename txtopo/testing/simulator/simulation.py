@@ -119,7 +119,7 @@ class Simulation:
         vary_parallelism: bool = False,
     ) -> None:
         self.topology = topology
-        self._subject = Subject(
+        self.subject = Subject(
             topology,
             conf,
             transactions=transactions,
@@ -128,10 +128,10 @@ class Simulation:
             vary_parallelism=vary_parallelism,
         )
         self._varies_parallelism = vary_parallelism
-        self._compares_outputs = not self._subject.is_opaque and not vary_parallelism
+        self._compares_outputs = not self.subject.is_opaque and not vary_parallelism
         try:
             decisions = Decisions()
-            schedule = Schedule(self._subject, decisions, is_patient=True)
+            schedule = Schedule(self.subject, decisions, is_patient=True)
             self.expected = schedule.play()
             """The outcome without failures."""
             self._opportunities = decisions.opportunities
@@ -139,14 +139,14 @@ class Simulation:
             self.compared = Compared.of(self.expected, effects is not None, self._compares_outputs)
             """The effects that decide the verdict."""
             self.unseen = compared.unseen(
-                self._subject.graph, self._subject.uncompared, self.compared
+                self.subject.graph, self.subject.uncompared, self.compared
             ) + tuple(
                 Unseen(None, what=f"the exporter of export queue {queue.id!r} is not played")
-                for queue in parts.queues_of(self._subject)
+                for queue in parts.queues_of(self.subject)
                 if effects is None
             )
             """The effects that judge no schedule."""
-            self._judge = Judge(self._subject, schedule, self._compares_outputs)
+            self._judge = Judge(self.subject, schedule, self._compares_outputs)
         except BaseException:
             self.close()
             raise
@@ -159,7 +159,7 @@ class Simulation:
 
     def close(self) -> None:
         """Release all resources."""
-        self._subject.close()
+        self.subject.close()
 
     def _require_comparable(self) -> None:
         id = self.topology.id
@@ -171,9 +171,9 @@ class Simulation:
             raise errors.UsageError(
                 f"topology {id!r} commits no transaction: its source is not ready\n  Give it input for a test."
             )
-        if self._subject.is_opaque and self.expected.committed >= self._subject.transactions:
+        if self.subject.is_opaque and self.expected.committed >= self.subject.transactions:
             raise errors.UsageError(
-                f"topology {id!r} has an opaque spout with more than {self._subject.transactions} transactions of input\n"
+                f"topology {id!r} has an opaque spout with more than {self.subject.transactions} transactions of input\n"
                 "  An opaque spout's batches may differ, so only all batches together can be compared. Give less input, or allow more transactions."
             )
 
@@ -182,40 +182,24 @@ class Simulation:
     def check_parts(self) -> Violation | None:
         """Run the contract checkers: on the spout, on the processing phase, then on the commit
         phase, with a schedule as proof."""
-        finding = parts.check_spout(
-            self._subject, self._judge, self._varies_parallelism
-        ) or parts.check_processing(self._subject)
-        if finding is not None:
-            return Violation(self.topology.id, None, (), finding[0], broken=finding[1])
-        finding = parts.check_bolts(self._subject, self._judge)
-        if finding is None:
-            finding = parts.check_exporters(
-                self._subject, Schedule(self._subject, Decisions(), is_patient=True).play
-            )
-            if finding is None:
-                return None
-            return Violation(self.topology.id, None, (), finding[0], broken=finding[1])
+        violation = parts.check_spout(
+            self.subject, self._judge, self._varies_parallelism
+        ) or parts.check_processing(self.subject)
+        if violation is not None:
+            return violation
+        violation = parts.check_bolts(self.subject, self._judge)
+        if violation is None:
+            play = Schedule(self.subject, Decisions(), is_patient=True).play
+            return parts.check_exporters(self.subject, play)
         shown = self.run(SEEDS_TO_SHOW).violation
-        if shown is not None:
-            # The checker names the commit that goes wrong, but the reason may be upstream.
-            return (
-                dataclasses.replace(shown, broken=finding[1])
-                if repr(shown.component) in finding[1].what
-                else shown
-            )
-        return Violation(self.topology.id, None, (), finding[0], broken=finding[1])
+        if shown is None:
+            return violation
+        # The checker names the commit that goes wrong, but the reason may be upstream.
+        broken = violation.broken
+        is_named = broken is not None and repr(shown.component) in broken.what
+        return dataclasses.replace(shown, broken=broken) if is_named else shown
 
     # -- schedules --------------------------------------------------------------------------------
-
-    @property
-    def goes_on(self) -> Callable[[], bool]:
-        """Asked all the time while schedules are played: whether to go on. If not, the report is
-        partial."""
-        return self._subject.goes_on
-
-    @goes_on.setter
-    def goes_on(self, asked: Callable[[], bool]) -> None:
-        self._subject.goes_on = asked
 
     def run(
         self, seeds: int, first_seed: int = 0, report: SimulationReport | None = None
@@ -266,15 +250,7 @@ class Simulation:
     def recompute(self) -> Violation | None:
         """Compare processes with different ``PYTHONHASHSEED``: different results from the topology
         are a violation."""
-        subject = self._subject
-        return recomputation.check_recomputation(
-            self.topology,
-            subject.conf,
-            subject.transactions,
-            subject.effects,
-            subject.reset,
-            subject.clues_of,
-        )
+        return recomputation.check_recomputation(self.subject)
 
     def replay(
         self, script: Script, trace: Callable[[str], None] | None = None
@@ -289,7 +265,7 @@ class Simulation:
         self, decisions: Decisions, trace: Callable[[str], None] | None = None, clock_s: float = 0.0
     ) -> list[Difference]:
         """Play a schedule, ``clock_s`` later, and return its differences from the expected outcome."""
-        schedule = Schedule(self._subject, decisions, trace, clock_s=clock_s)
+        schedule = Schedule(self.subject, decisions, trace, clock_s=clock_s)
         schedule.play()
         return self._judge.differences(schedule)
 
@@ -300,7 +276,7 @@ class Simulation:
         if not differing:
             return None
         # Explain the violation, even if the time is over.
-        self.goes_on = lambda: True
+        self.subject.goes_on = lambda: True
         diagnosis = self._diagnosis(
             differing,
             Script(),
@@ -324,7 +300,7 @@ class Simulation:
 
     def _violation(self, seed: int, script: Script, differing: list[Difference]) -> Violation:
         # Explain the violation, even if the time is over.
-        self.goes_on = lambda: True
+        self.subject.goes_on = lambda: True
         is_error = differing[0].place == "the run ended with an error"
 
         def shows_it(smaller: Script) -> bool:
@@ -356,20 +332,20 @@ class Simulation:
     ) -> Diagnosis:
         """Play ``script`` once more and watch every hook. Compare it with a run without failures,
         which is watched as well."""
-        probe = Probe(self._subject.effects)
-        schedule = Schedule(self._subject, Decisions(script), watch=probe.around, clock_s=clock_s)
+        probe = Probe(self.subject.effects)
+        schedule = Schedule(self.subject, Decisions(script), watch=probe.around, clock_s=clock_s)
         schedule.play()
         beside = self._judge.reference(schedule, watch=Probe(None).around)
-        graph = self._subject.graph
+        graph = self.subject.graph
         blame = first_to_differ(graph, schedule.recording(), beside.recording())
         held = frozenset(compiler.held_components(graph))
         case = Case(
             tuple(graph.components),
             held,
-            self._subject.is_opaque,
+            self.subject.is_opaque,
             by_itself,
             is_the_clock,
-            self._subject.clues_of,
+            self.subject.clues_of,
         )
         return diagnose(differing, probe.touches, blame, case)
 

@@ -74,7 +74,7 @@ class Subject:
         vary_parallelism: bool = False,
     ) -> None:
         settings = conf if isinstance(conf, config.Config) else config.Config(conf or {})
-        self.transactions = transactions
+        self.topology, self.transactions = topology, transactions
         self.effects, self.reset = effects, reset
         self.conf = settings.replaced(
             until="exhausted",

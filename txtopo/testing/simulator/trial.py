@@ -135,7 +135,7 @@ class Trial:
         ):
             report = simulation.report()
             try:
-                simulation.goes_on = goes_on
+                simulation.subject.goes_on = goes_on
                 self.progress.stage = "the contracts of its parts"
                 report.violation = simulation.check_parts()
                 if report.violation is None:
