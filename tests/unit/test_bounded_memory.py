@@ -320,7 +320,9 @@ def test_a_heavy_row_is_told_before_it_is_sent_and_a_light_one_is_not(value: Any
 def test_long_keys_are_routed_but_not_remembered() -> None:
     sent: list[int] = []
     lanes = [lambda row, task=task: sent.append(task) for task in range(3)]
-    send = route.make_send(Grouping("fields", Fields("key")), Fields("tx", "key"), 0, 1, lanes)
+    by_key = Grouping("fields", Fields("key"))
+    memory = route.SenderMemory(by_key, 0, 1, len(lanes))
+    send = route.make_send(by_key, Fields("tx", "key"), 0, lanes, memory)
     keys = (f"{number:05}" + "k" * 20_000 for number in range(2000))
     assert peak_of(lambda: [send((ATTEMPT, key)) for key in keys]) < 4 * MIB
     assert set(sent) == {0, 1, 2}
