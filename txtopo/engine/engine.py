@@ -95,6 +95,7 @@ class Engine:
             run,
             jobs,
             self._batches,
+            state,
             conf.on_error,
             self._deadlines.start,
             self._surroundings,
