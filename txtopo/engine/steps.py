@@ -43,6 +43,13 @@ class Steps:
         self._loop.surroundings.reach("apply.after", work.attempt.txid)
         return messages.Applied(work.attempt)
 
+    def run(
+        self, step: Callable[[Attempt], Event], work: Attempt, done: Callable[[Event], None]
+    ) -> None:
+        """Run ``step``, and let the loop call ``done`` with its event."""
+        event = self.event_of(step, work)
+        self._loop.surroundings.post(functools.partial(done, event))
+
     def event_of(self, step: Callable[[Attempt], Event], work: Attempt) -> Event:
         """Run ``step``, and return its event. If the step raises, the attempt has failed. An
         unexpected error also ends the run."""
