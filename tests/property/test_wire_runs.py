@@ -18,6 +18,7 @@ from txtopo.dataplane.job import Job
 from txtopo.dataplane.outbox import Outbox
 from txtopo.dataplane.outcome import Report
 from txtopo.dataplane.row_encoding import Runs
+from txtopo.dataplane.spill import SpillBuffer
 from txtopo.dataplane.wire import Frame
 
 QUICK = examples(75)
@@ -150,15 +151,14 @@ def test_chunks_of_any_slots_arrive_lane_by_lane_in_order(
     held: dict[int, bytes] = {}
     for slot, chunks in enumerate(arriving):
         random.Random(seed).shuffle(chunks)
-        received = receive.receive(JOB, 1, 3, None, iter(chunks), spill)
+        buffer = SpillBuffer(spill)
+        received = receive.receive(JOB, 1, 3, None, iter(chunks), buffer)
         assert received.lineage == {(0, sender): 100 + sender for sender in range(3)}
         for (_, task), of_task in received.lanes.items():
             assert task % receiving == slot
             for (_, source_task), handles in of_task.items():
                 got[source_task, task] = [
-                    row
-                    for handle in handles
-                    for row in flat(wire.unpack_runs(received.buffer.read(handle)))
+                    row for handle in handles for row in flat(wire.unpack_runs(buffer.read(handle)))
                 ]
         held.update(
             {
@@ -167,7 +167,7 @@ def test_chunks_of_any_slots_arrive_lane_by_lane_in_order(
                 if (file := received.held_file("sum", task))
             }
         )
-        received.buffer.close()
+        buffer.close()
     assert got == expected
     assert held == {slot: bytes([slot]) * 30 for slot in range(3)}
 

@@ -248,13 +248,14 @@ def test_chunks_that_come_in_the_wrong_order_wait_on_disk() -> None:
             )
 
     taken: list[receive.Received] = []
+    buffer = SpillBuffer(2 * MIB)
     assert (
-        peak_of(lambda: taken.append(receive.receive(job, 1, 1, None, backwards(), 2 * MIB)))
+        peak_of(lambda: taken.append(receive.receive(job, 1, 1, None, backwards(), buffer)))
         < 12 * MIB
     )
-    payloads = map(taken[0].buffer.read, taken[0].lanes["sum", 0]["spout", 0])
+    payloads = map(buffer.read, taken[0].lanes["sum", 0]["spout", 0])
     assert [payload[0] for payload in payloads] == list(range(total))
-    taken[0].buffer.close()
+    buffer.close()
 
 
 @pytest.mark.rule(17)
