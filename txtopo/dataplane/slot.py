@@ -66,9 +66,7 @@ class SlotRun:
         )
         receiving = self.here.slots if self.is_last else self.levels.levels[self.level + 1].slots
         identity = (self.job.name, self.level, self.slot, self.task_attempt)
-        self.outbox = outbox.Outbox(
-            *identity, receiving, self.worker.run.token, limits.blob_bytes_max, limits.spill_bytes
-        )
+        self.outbox = outbox.Outbox(*identity, receiving, self.worker.run.token, limits)
         try:
             with contextlib.closing(SpillBuffer(limits.spill_bytes)) as buffer:
                 try:
@@ -302,17 +300,8 @@ def forward(
 ) -> Iterator[tuple[int, bytes]]:
     """Send pinned results on to the first level's slots, as the job's level -1."""
     assert job.expected is not None
-    limits = worker.run.limits
-    onward = outbox.Outbox(
-        job.name,
-        -1,
-        slot,
-        task_attempt,
-        receiving_slots,
-        worker.run.token,
-        limits.blob_bytes_max,
-        limits.spill_bytes,
-    )
+    run, limits = worker.run, worker.run.limits
+    onward = outbox.Outbox(job.name, -1, slot, task_attempt, receiving_slots, run.token, limits)
     with contextlib.closing(SpillBuffer(limits.spill_bytes)) as buffer:
         received = receive.receive(job, -1, 0, job.expected[slot], incoming, buffer)
         for frame in received.frames_not_for(frozenset()):
