@@ -166,8 +166,7 @@ class Batches:
         partitioned."""
         if self._is_partitioned:
             return self._hooks.by_partition(self._state.committed_positions()[1])
-        record = self._state.txids.find(self._state.current - 1)
-        return self._hooks.of_user(None if record is None else record.metadata)
+        return self._hooks.of_user(self._metadata_in_use(self._state.current - 1))
 
     # -- positions --------------------------------------------------------------------------------
 
@@ -207,8 +206,7 @@ class Batches:
         newest = max([*self._state.txids.txids(), *list(self._in_use)], default=0)
         if self._is_partitioned:
             return self._hooks.by_partition(self._positions_before(newest + 1))
-        record = self._state.txids.find(newest)
-        return self._hooks.of_user(None if record is None else record.metadata)
+        return self._hooks.of_user(self._metadata_in_use(newest))
 
 
 def partitioned_metadata(num_partitions: int, metadata: Mapping[int, Any]) -> dict[str, Any]:
