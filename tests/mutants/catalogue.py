@@ -808,8 +808,8 @@ MUTATIONS = (
     Mutation(
         "a kind of grouping without a way is taken for fields",
         "txtopo/dataplane/route.py",
-        '        if grouping.kind == "fields":\n',
-        '        if grouping.kind != "partial_key":\n',
+        "    way = ways.get(grouping.kind)\n",
+        '    way = ways.get(grouping.kind, ways["fields"])\n',
         ("tests/unit/test_route_groupings.py",),
     ),
     Mutation(

@@ -730,7 +730,7 @@ GUARDS = (
             Mutation(
                 "what is recorded is read at several moments",
                 "txtopo/runtime/visibility.py",
-                "            if _record(store, paths.current, records.CurrentRecord) == before:\n",
+                "            if records.CurrentRecord.find(store, paths.current) == before:\n",
                 "            if True:\n",
                 ("tests/unit/test_visibility.py",),
             ),

@@ -118,7 +118,8 @@ def delivered_rows(
     grouping: Grouping, fields: Fields, parts: Sequence[pa.RecordBatch], tasks: int, sender: int
 ) -> list[list[int]]:
     got: list[list[Any]] = [[] for _ in range(tasks)]
-    send = route.make_send(grouping, fields, sender, ATTEMPT.txid, [task.append for task in got])
+    memory = route.SenderMemory(grouping, sender, ATTEMPT.txid, tasks)
+    send = route.make_send(grouping, fields, sender, [task.append for task in got], memory)
     for batch in parts:
         for row in column_batches.rows(batch, ATTEMPT):
             send(row)
@@ -246,9 +247,7 @@ def test_shuffled_columns_are_spread_evenly_also_when_rows_come_between(
         memory = route.SenderMemory(Grouping("shuffle"), sender, ATTEMPT.txid, tasks)
         row_lanes = [functools.partial(_take_row, numbers) for numbers in got]
         batch_lanes = [functools.partial(_take_batch, numbers) for numbers in got]
-        send_row = route.make_send(
-            Grouping("shuffle"), fields, sender, ATTEMPT.txid, row_lanes, memory
-        )
+        send_row = route.make_send(Grouping("shuffle"), fields, sender, row_lanes, memory)
         send_batch = routing.make_send(
             Grouping("shuffle"), fields, sender, ATTEMPT, batch_lanes, memory
         )
@@ -324,7 +323,7 @@ def test_one_number_in_columns_of_any_type_is_one_key() -> None:
 def test_keys_are_remembered_up_to_a_bound_and_long_ones_not_at_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(routing, "_KEYS_REMEMBERED_MAX", 3)
+    monkeypatch.setattr(route, "KEYS_REMEMBERED_MAX", 3)
     remembered: dict[Any, int] = {}
     looked_up: list[Any] = []
     keys = [("a",), ("b",), ("a",), ("x" * 100,), ("c",), ("d",), ("a",)]

@@ -55,7 +55,8 @@ def routed(batch: Batch, txid: int, sender: int, tasks: int) -> list[list[list[i
     received: list[list[list[int]]] = []
     for grouping in GROUPINGS:
         lanes: list[list[route.Row]] = [[] for _ in range(tasks)]
-        send = route.make_send(grouping, FIELDS, sender, txid, [lane.append for lane in lanes])
+        memory = route.SenderMemory(grouping, sender, txid, tasks)
+        send = route.make_send(grouping, FIELDS, sender, [lane.append for lane in lanes], memory)
         for number, values in enumerate(batch):
             send((TransactionAttempt(txid, 0), *values, number))
         received.append([[row[-1] for row in lane] for lane in lanes])

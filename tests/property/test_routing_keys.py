@@ -146,12 +146,10 @@ def test_every_grouping_delivers_every_tuple_and_the_same_way_when_computed_agai
         runs = []
         for _ in range(2):
             got: list[list[Any]] = [[] for _ in range(tasks)]
+            grouping = Grouping(kind, fields)  # type: ignore[arg-type]
+            memory = route.SenderMemory(grouping, sender, 3, tasks)
             send = route.make_send(
-                Grouping(kind, fields),  # type: ignore[arg-type]
-                Fields("tx", "w", "i"),
-                sender,
-                3,
-                [task.append for task in got],
+                grouping, Fields("tx", "w", "i"), sender, [task.append for task in got], memory
             )
             for i, word in enumerate(words):
                 send((attempt, word, i))

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from txtopo import BatchTooLargeError, TransactionAttempt
 from txtopo.dataplane import receive, wire
-from txtopo.dataplane.job import Job
+from txtopo.dataplane.job import Job, Limits
 from txtopo.dataplane.outbox import Outbox
 from txtopo.dataplane.outcome import Report
 from txtopo.dataplane.row_encoding import Runs
+from txtopo.dataplane.spill import SpillBuffer
 from txtopo.dataplane.wire import Frame
 
 QUICK = examples(75)
@@ -131,7 +132,7 @@ def test_chunks_of_any_slots_arrive_lane_by_lane_in_order(
     expected: dict[Lane, list[tuple[str, Any]]] = {}
     arriving: list[list[bytes]] = [[] for _ in range(receiving)]
     for slot in range(3):
-        outbox = Outbox(JOB.name, 0, slot, 100 + slot, receiving, "run", blob, spill)
+        outbox = Outbox(JOB.name, 0, slot, 100 + slot, receiving, "run", Limits(blob, spill))
         lanes: dict[Lane, Any] = {}
         for i, (on, task, source_task, stream, value) in enumerate(sent):
             if on != slot:
@@ -150,15 +151,14 @@ def test_chunks_of_any_slots_arrive_lane_by_lane_in_order(
     held: dict[int, bytes] = {}
     for slot, chunks in enumerate(arriving):
         random.Random(seed).shuffle(chunks)
-        received = receive.receive(JOB, 1, 3, None, iter(chunks), spill)
+        buffer = SpillBuffer(spill)
+        received = receive.receive(JOB, 1, 3, None, iter(chunks), buffer)
         assert received.lineage == {(0, sender): 100 + sender for sender in range(3)}
         for (_, task), of_task in received.lanes.items():
             assert task % receiving == slot
             for (_, source_task), handles in of_task.items():
                 got[source_task, task] = [
-                    row
-                    for handle in handles
-                    for row in flat(wire.unpack_runs(received.buffer.read(handle)))
+                    row for handle in handles for row in flat(wire.unpack_runs(buffer.read(handle)))
                 ]
         held.update(
             {
@@ -167,7 +167,7 @@ def test_chunks_of_any_slots_arrive_lane_by_lane_in_order(
                 if (file := received.held_file("sum", task))
             }
         )
-        received.buffer.close()
+        buffer.close()
     assert got == expected
     assert held == {slot: bytes([slot]) * 30 for slot in range(3)}
 
@@ -175,7 +175,7 @@ def test_chunks_of_any_slots_arrive_lane_by_lane_in_order(
 @QUICK
 @given(rows=st.integers(1, 400), width=st.integers(1, 400))
 def test_chunks_keep_their_bound(rows: int, width: int) -> None:
-    outbox = Outbox(JOB.name, 0, 0, 1, 2, "run", 2000, 0)
+    outbox = Outbox(JOB.name, 0, 0, 1, 2, "run", Limits(2000, 0))
     lane = outbox.lane("count", 1, "split", 0).sender("default")
     for i in range(rows):
         lane((ATTEMPT, f"{i:0{width}}"))

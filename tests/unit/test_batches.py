@@ -238,7 +238,7 @@ def test_fraction_done_is_asked_with_the_committed_positions(
     )
     batches = batches_of(spout, state)
     assert batches.open(1)
-    shown = [batches.fraction_done]
+    shown = [batches.progress.fraction_done]
     answers = iter([0.25, None, 7])
 
     def fraction_done(last_metadata: Any) -> float | None:
@@ -247,12 +247,12 @@ def test_fraction_done_is_asked_with_the_committed_positions(
 
     batches._hooks._coordinator.fraction_done = fraction_done
     assert batches.open(2)
-    shown.append(batches.fraction_done)
+    shown.append(batches.progress.fraction_done)
     commit(state, batches, 1)
     assert batches.open(3)
-    shown.append(batches.fraction_done)
+    shown.append(batches.progress.fraction_done)
     assert not batches.open(4)
-    shown.append(batches.fraction_done)
+    shown.append(batches.progress.fraction_done)
     assert shown == [None, 0.25, None, 1.0], (
         "at first the spout does not say; what it says is kept between 0 and 1"
     )
@@ -270,7 +270,7 @@ def test_a_fraction_that_is_no_number_is_not_shown_and_any_other_answer_is_refus
     answers: Any = iter([float("nan"), "half"])
     batches._hooks._coordinator.fraction_done = lambda last_metadata: next(answers)
     assert batches.open(1)
-    assert batches.fraction_done is None
+    assert batches.progress.fraction_done is None
     with pytest.raises(
         MetadataError,
         match="fraction_done: it returned 'half', but must return a number from 0 to 1, or None",
@@ -283,14 +283,14 @@ def test_lag_and_loss_are_asked_with_the_committed_positions_and_must_be_numbers
 ) -> None:
     batches = batches_of(Partitioned(journal, 2, 7, 3, planned=True), state)
     assert batches.open(1)
-    assert (batches.lag, batches.lost) == ({}, {})
+    assert (batches.progress.lag, batches.progress.lost) == ({}, {})
     batches._hooks._coordinator.lag = lambda committed: {
         f"p{number}": 7 - end for number, (_, end) in committed.items()
     }
     batches._hooks._coordinator.lost = lambda committed: {"p0": None}
     commit(state, batches, 1)
     assert batches.open(2)
-    assert (batches.lag, batches.lost) == ({"p0": 4, "p1": 4}, {"p0": None})
+    assert (batches.progress.lag, batches.progress.lost) == ({"p0": 4, "p1": 4}, {"p0": None})
     batches._hooks._coordinator.lag = lambda committed: ["p0"]
     with pytest.raises(
         MetadataError,

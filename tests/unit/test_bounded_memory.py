@@ -248,13 +248,14 @@ def test_chunks_that_come_in_the_wrong_order_wait_on_disk() -> None:
             )
 
     taken: list[receive.Received] = []
+    buffer = SpillBuffer(2 * MIB)
     assert (
-        peak_of(lambda: taken.append(receive.receive(job, 1, 1, None, backwards(), 2 * MIB)))
+        peak_of(lambda: taken.append(receive.receive(job, 1, 1, None, backwards(), buffer)))
         < 12 * MIB
     )
-    payloads = map(taken[0].buffer.read, taken[0].lanes["sum", 0]["spout", 0])
+    payloads = map(buffer.read, taken[0].lanes["sum", 0]["spout", 0])
     assert [payload[0] for payload in payloads] == list(range(total))
-    taken[0].buffer.close()
+    buffer.close()
 
 
 @pytest.mark.rule(17)
@@ -320,7 +321,9 @@ def test_a_heavy_row_is_told_before_it_is_sent_and_a_light_one_is_not(value: Any
 def test_long_keys_are_routed_but_not_remembered() -> None:
     sent: list[int] = []
     lanes = [lambda row, task=task: sent.append(task) for task in range(3)]
-    send = route.make_send(Grouping("fields", Fields("key")), Fields("tx", "key"), 0, 1, lanes)
+    by_key = Grouping("fields", Fields("key"))
+    memory = route.SenderMemory(by_key, 0, 1, len(lanes))
+    send = route.make_send(by_key, Fields("tx", "key"), 0, lanes, memory)
     keys = (f"{number:05}" + "k" * 20_000 for number in range(2000))
     assert peak_of(lambda: [send((ATTEMPT, key)) for key in keys]) < 4 * MIB
     assert set(sent) == {0, 1, 2}

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from txtopo.engine import observer
 from txtopo.engine.observer import EndedAttempt
+from txtopo.engine.spout_hooks import SourceProgress
 from txtopo.engine.status import RunStatus, StatusBoard
 from txtopo.runtime.progress import (
     INTERVAL_S,
@@ -249,9 +249,9 @@ def test_an_error_that_the_run_has_got_past_leaves_the_line_and_is_told_at_the_e
 def test_a_spout_that_answers_again_has_got_past_its_error() -> None:
     board = Board()
     board.open_failed(3, ConnectionError("no connection"))
-    board.answered(4, observer.SourceProgress())
+    board.answered(4, SourceProgress())
     assert board.snapshot().standing_error == "opening txid 3: no connection"
-    board.answered(3, observer.SourceProgress())
+    board.answered(3, SourceProgress())
     assert board.snapshot().standing_error is None
 
 
@@ -259,7 +259,7 @@ def test_an_answer_of_the_spout_leaves_an_error_of_another_cause_standing() -> N
     board = Board()
     board.open_failed(3, ConnectionError("no connection"))
     board.failed("there is no ZooKeeper", None)
-    board.answered(3, observer.SourceProgress())
+    board.answered(3, SourceProgress())
     assert board.snapshot().standing_error == "there is no ZooKeeper"
 
 

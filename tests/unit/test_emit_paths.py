@@ -22,6 +22,7 @@ from txtopo import (
 from txtopo.dataplane import collector as emit
 from txtopo.dataplane import worker
 from txtopo.dataplane.collector import Collector
+from txtopo.dataplane.job import Limits
 from txtopo.dataplane.outbox import Outbox
 
 ATTEMPT = TransactionAttempt(1, 0)
@@ -159,7 +160,7 @@ def test_rows_that_wait_are_counted_after_every_so_many(way: str) -> None:
 
 @pytest.mark.parametrize("only", [None, "default"])
 def test_an_outbox_packs_when_as_many_rows_wait_as_it_may_keep(only: str | None) -> None:
-    outbox = Outbox("job", 0, 0, 1, 2, "run", 1 << 20, 1 << 20)
+    outbox = Outbox("job", 0, 0, 1, 2, "run", Limits(1 << 20, 1 << 20))
     lanes = [outbox.lane("count", task, "split", 0, only) for task in range(2)]
     sends = [lane.sender("default") for lane in lanes]
     for number in range(outbox.rows_max - 1):

@@ -80,8 +80,8 @@ def test_a_discarded_attempt_is_not_sealed() -> None:
     commits: Any = object.__new__(Commits)
     commits._loop = SimpleNamespace(post=posted.append)
     commits._write_seal = lambda work: messages.Sealed(work.attempt)
-    commits._seal(attempts()[OLD])
-    commits._seal(attempts()[LIVE])
+    commits.seal(attempts()[OLD])
+    commits.seal(attempts()[LIVE])
     assert posted == [messages.Sealed(LIVE)]
 
 

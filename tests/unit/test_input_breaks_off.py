@@ -3,6 +3,7 @@ the input."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import struct
 
@@ -13,6 +14,7 @@ from txtopo import TransactionAttempt
 from txtopo.dataplane import receive, wire
 from txtopo.dataplane.job import Job
 from txtopo.dataplane.outcome import Report
+from txtopo.dataplane.spill import SpillBuffer
 from txtopo.dataplane.wire import ChunkHeader, Frame
 
 pytestmark = pytest.mark.rule(33)
@@ -49,8 +51,8 @@ def test_a_task_takes_the_whole_input_or_fails_wherever_the_socket_is_closed(sou
 
     def taken(length: int) -> int:
         incoming = NoOpSerializer().load_stream(io.BytesIO(whole[:length]))
-        received = receive.receive(COMMIT, 0, sending, expected, incoming, 1_000)
-        received.buffer.close()
+        with contextlib.closing(SpillBuffer(1_000)) as buffer:
+            received = receive.receive(COMMIT, 0, sending, expected, incoming, buffer)
         return len(received.lanes) + len(received.held)
 
     for length in range(last):

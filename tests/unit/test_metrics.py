@@ -17,7 +17,7 @@ from tests.unit.test_journal import AT
 from tests.unit.test_watch import Run, ended, failure
 from txtopo import SetupError
 from txtopo.coordinator.transitions import Status
-from txtopo.engine.observer import SourceProgress
+from txtopo.engine.spout_hooks import SourceProgress
 from txtopo.engine.status import StatusBoard
 from txtopo.journal import watch
 from txtopo.page import metrics

@@ -14,6 +14,7 @@ from txtopo.dataplane import receive, wire
 from txtopo.dataplane.job import Job, Part
 from txtopo.dataplane.outcome import Failure, Report, Tally
 from txtopo.dataplane.receive import MixedEmissionsError, Received
+from txtopo.dataplane.spill import SpillBuffer
 from txtopo.dataplane.wire import ChunkHeader, Frame
 
 pytestmark = pytest.mark.rule(33)
@@ -47,14 +48,14 @@ def sent(
     ]
 
 
-_open: list[Received] = []
+_open: list[SpillBuffer] = []
 
 
 @pytest.fixture(autouse=True)
 def _close() -> Iterator[None]:
     yield
     while _open:
-        _open.pop().buffer.close()
+        _open.pop().close()
 
 
 def received(
@@ -65,8 +66,8 @@ def received(
     expected: int | None = None,
 ) -> Received:
     """The result of ``receive``, with every payload on disk."""
-    _open.append(receive.receive(job, level, sending, expected, iter(incoming), 0))
-    return _open[-1]
+    _open.append(SpillBuffer(0))
+    return receive.receive(job, level, sending, expected, iter(incoming), _open[-1])
 
 
 def lanes(taken: Received) -> dict[tuple[str, int], list[bytes]]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, get_args
 
+import pyarrow as pa
 import pytest
 
 from txtopo import BoltDeclarer, Fields, TransactionAttempt
 from txtopo.dataplane import route
+from txtopo.dataplane.columns import batches, routing
 from txtopo.topology.grouping import (
     TRAITS,
     Grouping,
@@ -28,11 +31,26 @@ class Tasks:
     def __init__(self, count: int) -> None:
         self.got: list[list[route.Row]] = [[] for _ in range(count)]
 
+    def route_columns(
+        self, grouping: Grouping, rows: list[route.Row], sending_task: int = 0, txid: int = 1
+    ) -> list[list[Any]]:
+        def lane(got: list[route.Row]) -> Callable[[pa.RecordBatch], None]:
+            return lambda batch: got.extend(batches.rows(batch, ATTEMPT))
+
+        memory = route.SenderMemory(grouping, sending_task, txid, len(self.got))
+        send = routing.make_send(
+            grouping, FIELDS, sending_task, ATTEMPT, [lane(got) for got in self.got], memory
+        )
+        _, words, counts = zip(*rows, strict=True)
+        send(pa.record_batch({"word": pa.array(words), "count": pa.array(counts)}))
+        return [[row[1] for row in got] for got in self.got]
+
     def route(
         self, grouping: Grouping, rows: list[route.Row], sending_task: int = 0, txid: int = 1
     ) -> list[list[Any]]:
+        memory = route.SenderMemory(grouping, sending_task, txid, len(self.got))
         send = route.make_send(
-            grouping, FIELDS, sending_task, txid, [got.append for got in self.got]
+            grouping, FIELDS, sending_task, [got.append for got in self.got], memory
         )
         for row in rows:
             send(row)
@@ -120,7 +138,7 @@ def test_fields_of_several_names_go_by_all_of_them_in_the_order_given() -> None:
 def test_more_keys_than_are_remembered_are_routed_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(route, "_KEYS_REMEMBERED_MAX", 3)
+    monkeypatch.setattr(route, "KEYS_REMEMBERED_MAX", 3)
     words = [f"word-{i % 10}" for i in range(40)]
     got = Tasks(4).route(Grouping("fields", Fields("word")), rows(*words))
     assert got == [
@@ -173,25 +191,29 @@ def test_the_task_that_does_not_depend_on_the_row_is_known_beforehand() -> None:
     assert route.fixed_task(Grouping("shuffle"), 4, 1) == 0
 
 
+@pytest.mark.parametrize("route_all", [Tasks.route, Tasks.route_columns], ids=["rows", "columns"])
 @pytest.mark.parametrize(
     "kind", [kind for kind in get_args(GroupingKind) if not TRAITS[kind].sender_chooses]
 )
 @pytest.mark.rule(16)
-def test_the_traits_of_a_grouping_agree_with_its_routing(kind: GroupingKind) -> None:
+def test_the_traits_of_a_grouping_agree_with_its_routing(
+    kind: GroupingKind, route_all: Callable[..., list[list[Any]]]
+) -> None:
     grouping = Grouping(kind, Fields("word") if TRAITS[kind].by_key else None)
     reached = [
         {
             task
             for task, got in enumerate(
-                Tasks(3).route(grouping, rows("same", "same", "same"), sending_task=sender)
+                route_all(Tasks(3), grouping, rows("same", "same", "same"), sending_task=sender)
             )
             if got
         }
         for sender in (0, 1)
     ]
-    assert (len(reached[0] | reached[1]) > 1) == TRAITS[kind].spreads_keys
-    assert (sum(map(len, Tasks(3).route(grouping, rows("same")))) > 1) == TRAITS[kind].many_tasks
-    if TRAITS[kind].stays_local or TRAITS[kind].one_task:
+    traits = TRAITS[kind]
+    assert (len(reached[0] | reached[1]) > 1) == traits.spreads_keys
+    assert (sum(map(len, route_all(Tasks(3), grouping, rows("same")))) > 1) == traits.many_tasks
+    if traits.stays_local or traits.one_task:
         assert [len(tasks) for tasks in reached] == [1, 1]
 
 
@@ -204,13 +226,14 @@ def test_every_kind_of_grouping_has_traits_and_a_method_of_the_declarer() -> Non
 
 @pytest.mark.rule(16)
 @pytest.mark.parametrize("tasks", [1, 3])
+@pytest.mark.parametrize("route_all", [Tasks.route, Tasks.route_columns], ids=["rows", "columns"])
 def test_a_kind_of_grouping_without_a_way_is_an_error_and_not_a_hash_of_the_key(
-    tasks: int, monkeypatch: pytest.MonkeyPatch
+    tasks: int, route_all: Callable[..., list[list[Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forgotten: Any = "range"
     monkeypatch.setitem(TRAITS, forgotten, GroupingTraits(by_key=True))
     with pytest.raises(AssertionError, match=r"route\.Ways has no way for range\(word\) grouping"):
-        Tasks(tasks).route(Grouping(forgotten, Fields("word")), rows("a"))
+        route_all(Tasks(tasks), Grouping(forgotten, Fields("word")), rows("a"))
 
 
 def test_a_grouping_prints_as_users_know_it() -> None:

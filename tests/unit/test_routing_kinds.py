@@ -31,7 +31,8 @@ def send_all(
     kind: Grouping, words: Sequence[str], tasks: int = 4, sender: int = 0
 ) -> list[list[str]]:
     lanes = Lanes(tasks)
-    send = route.make_send(kind, FIELDS, sender, ATTEMPT.txid, lanes.sends)
+    memory = route.SenderMemory(kind, sender, ATTEMPT.txid, tasks)
+    send = route.make_send(kind, FIELDS, sender, lanes.sends, memory)
     for word in words:
         send((ATTEMPT, word))
     return [[row[1] for row in rows] for rows in lanes.got]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -93,6 +94,7 @@ class Scene:
             run,
             self.jobs,
             cast(Any, Batches()),
+            cast(Any, SimpleNamespace(known_stores={}, current=2)),
             "stop",
             lambda attempt: None,
             self.time,
@@ -109,7 +111,7 @@ class Scene:
         self, attempt: TransactionAttempt, zombie_wait_s: float = 10.0, part: Part = "commit"
     ) -> Attempt:
         work = self.begin(attempt, part)
-        self.runner.apply(work, {}, 1, zombie_wait_s)
+        self.runner.apply(work, zombie_wait_s)
         return work
 
     def lose(
@@ -159,7 +161,7 @@ def test_a_commit_waits_for_one_whose_user_code_failed_when_it_is_cancelled(scen
     work = scene.runner.begin(FIRST, scene.runner._run.graph.task_counts, 2)
     work.result = JobResult(Tally())
     with pytest.raises(AttemptFailedError):
-        scene.runner.apply(work, {}, 1, 10.0)
+        scene.runner.apply(work, 10.0)
     scene.jobs.running_until["2:0:commit"] = scene.time.now() + 1.0
     scene.runner.cancel(work)
     assert 1.0 <= scene.waited_s(SECOND) < 1.2
@@ -215,7 +217,7 @@ def test_a_commit_waits_for_a_whole_job_that_timed_out_and_was_cancelled(scene: 
     scene.jobs.ends["2:0:whole"] = cancelled
     scene.jobs.running_until["2:0:whole"] = scene.time.now() + 1.0
     with pytest.raises(AttemptFailedError, match="cancelled as part"):
-        scene.runner.apply(work, {}, 1, 10.0)
+        scene.runner.apply(work, 10.0)
     assert scene.jobs.cancelled == ["2:0:whole"]
     assert 1.0 <= scene.waited_s(SECOND) < 1.2
 
@@ -228,7 +230,7 @@ def test_a_commit_waits_for_a_whole_job_whose_user_code_failed_when_it_is_cancel
     scene.jobs.ends["2:0:whole"] = lambda: JobResult(Tally(), failure)
     work = scene.begin(FIRST, "whole")
     with pytest.raises(AttemptFailedError):
-        scene.runner.apply(work, {}, 1, 10.0)
+        scene.runner.apply(work, 10.0)
     scene.jobs.running_until["2:0:whole"] = scene.time.now() + 1.0
     scene.runner.cancel(work)
     assert 1.0 <= scene.waited_s(SECOND) < 1.2
@@ -250,5 +252,5 @@ def test_a_deferred_attempt_that_is_discarded_before_its_job_begins_has_none(sce
     work = scene.begin(FIRST, "whole")
     scene.runner.cancel(work)
     with pytest.raises(AttemptFailedError, match="discarded"):
-        scene.runner.apply(work, {}, 1, 10.0)
+        scene.runner.apply(work, 10.0)
     assert scene.jobs.started == {}

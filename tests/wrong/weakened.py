@@ -18,6 +18,7 @@ from unittest import mock
 import pyspark
 
 from txtopo.dataplane import receive, wire, worker
+from txtopo.dataplane.spill import SpillBuffer
 from txtopo.spark import imports, task
 
 GUARDS = ("job check", "agreement", "held-state fence", "local checkpoint")
@@ -97,7 +98,7 @@ def _expecting_nothing(
     sending: int,
     expected: int | None,
     incoming: Iterator[bytes],
-    spill_bytes: int,
+    buffer: SpillBuffer,
 ) -> receive.Received:
     return _receive(
         job,
@@ -105,5 +106,5 @@ def _expecting_nothing(
         sending,
         None,
         (data for data in incoming if data[:1] != wire.REPORT),
-        spill_bytes,
+        buffer,
     )

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from txtopo.dataplane import route, wire
-from txtopo.dataplane.outcome import AbortedError
 from txtopo.dataplane.route import Row, Send
 from txtopo.topology.bolt import BasicOutputCollector
 from txtopo.topology.stream import DEFAULT_STREAM, StreamSpec
@@ -195,8 +194,6 @@ class Collector(BasicOutputCollector):
                         self._many()
                     return
             self._emit(values, stream)
-        except AbortedError:
-            raise
         except BaseException as error:
             self.on_failure(error)
             raise
@@ -222,8 +219,6 @@ class Collector(BasicOutputCollector):
                             self._many()
                         continue
                 self._emit(row, stream)
-            except AbortedError:
-                raise
             except BaseException as error:
                 self.on_failure(error)
                 raise
@@ -304,8 +299,6 @@ class Collector(BasicOutputCollector):
                     )
             self._count()
             self._send(row, [lanes[task_index] for _, lanes in self._direct_ports[stream]])
-        except AbortedError:
-            raise
         except BaseException as error:
             self.on_failure(error)
             raise
@@ -326,8 +319,6 @@ class Collector(BasicOutputCollector):
                 self.on_heavy(batch.nbytes + _BATCH_WEIGHT)
                 for send in sends:
                     send(batch)
-        except AbortedError:
-            raise
         except BaseException as error:
             self.on_failure(error)
             raise

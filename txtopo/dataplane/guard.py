@@ -71,7 +71,8 @@ class Guard:
         return result
 
     def note(self, component: str, task: int, error: BaseException) -> None:
-        """Note that an emit or a store failed with ``error``, which the bolt may yet swallow."""
+        """Note that an emit or a store failed with ``error``, which the bolt may yet swallow. An
+        :class:`AbortedError` changes nothing: it follows a failure."""
         self._stop()
         if self._noted is None:
             self._noted = (component, task, error)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from txtopo.dataplane import column_runs, wire
+from txtopo.dataplane.job import Limits
 from txtopo.dataplane.outcome import Report
 from txtopo.dataplane.route import Row, Send
 from txtopo.dataplane.row_encoding import Runs
@@ -100,13 +101,12 @@ class Outbox:
         task_attempt: int,
         receiving_slots: int,
         run: str,
-        blob_bytes_max: int,
-        spill_bytes: int,
+        limits: Limits,
     ) -> None:
         self._identity = (job, level, slot, task_attempt)
         self._receiving_slots = receiving_slots
-        self._run, self._blob_bytes_max = run, blob_bytes_max
-        self._buffer = SpillBuffer(spill_bytes)
+        self._run, self._blob_bytes_max = run, limits.blob_bytes_max
+        self._buffer = SpillBuffer(limits.spill_bytes)
         self._chunks: list[list[Handle]] = [[] for _ in range(receiving_slots)]
         self._frames: list[list[Frame]] = [[] for _ in range(receiving_slots)]
         self._frame_bytes = [0] * receiving_slots

@@ -123,27 +123,11 @@ def receive(
     sending_slots: int,
     expected_task_attempt: int | None,
     incoming: Iterator[bytes],
-    spill_bytes: int,
+    buffer: SpillBuffer,
 ) -> Received:
     """Drain and check ``incoming``. ``sending_slots`` is 0 for a first level, which takes seeds or
     pinned results instead of chunks."""
-    received = Received(SpillBuffer(spill_bytes))
-    try:
-        _take(received, job, level, sending_slots, expected_task_attempt, incoming)
-    except BaseException:
-        received.buffer.close()
-        raise
-    return received
-
-
-def _take(
-    received: Received,
-    job: Job,
-    level: int,
-    sending_slots: int,
-    expected_task_attempt: int | None,
-    incoming: Iterator[bytes],
-) -> None:
+    received = Received(buffer)
     senders: dict[int, _Sender] = {}
     reports = seeds = 0
     for data in incoming:
@@ -179,6 +163,7 @@ def _take(
     for slot in range(sending_slots):
         senders[slot].check_complete(f"{job.name}: slot {slot} of level {level - 1}")
     _merge(received, [header for slot in range(sending_slots) for header in senders[slot].headers])
+    return received
 
 
 def _merge(received: Received, headers: list[ChunkHeader]) -> None:

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from txtopo.dataplane import row_encoding
 from txtopo.plan import levels
 from txtopo.topology import grouping as groupings
-from txtopo.topology.grouping import CustomGrouping, Grouping
+from txtopo.topology.grouping import CustomGrouping, Grouping, GroupingKind
 from txtopo.topology.stream import Fields
 
 Row = row_encoding.Row
 Send = Callable[[Row], None]
 
-_KEYS_REMEMBERED_MAX = 100_000
-_KEY_LENGTH_MAX = 64
+KEYS_REMEMBERED_MAX = 100_000
+KEY_LENGTH_MAX = 64
 """Longer keys are not remembered: so many long keys would need a batch's memory."""
 
 
@@ -61,84 +61,42 @@ class SenderMemory:
         self.custom = None if grouping.custom is None else copy.deepcopy(grouping.custom)
 
 
+S = TypeVar("S")
+Ways = Mapping[GroupingKind, Callable[[Sequence[int]], S]]
+"""Makes a send function, for each kind of grouping that needs more than one fixed lane. Gets the
+positions of the key's values, where 0 is the attempt."""
+
+
 def make_send(
     grouping: Grouping,
     fields: Fields,
     sending_task: int,
-    txid: int,
     lanes: Sequence[Send],
-    memory: SenderMemory | None = None,
+    memory: SenderMemory,
 ) -> Send:
     """A function that sends a row to the right ``lanes`` (one per receiving task)."""
-    memory = memory or SenderMemory(grouping, sending_task, txid, len(lanes))
-    return send_by(grouping, fields, sending_task, lanes, _RowWays(lanes, sending_task, memory))
-
-
-S = TypeVar("S")
-S_co = TypeVar("S_co", covariant=True)
-
-
-class Ways(Protocol[S_co]):
-    """Makes send functions for the groupings that need more than one fixed lane."""
-
-    def shuffle(self) -> S_co:
-        """To the lanes in turn."""
-
-    def all(self) -> S_co:
-        """To every lane."""
-
-    def fields(self, positions: Sequence[int]) -> S_co:
-        """To the key's lane. The key's values are at ``positions``, where 0 is the attempt."""
-
-    def partial_key(self, positions: Sequence[int]) -> S_co:
-        """To one of the key's two lanes."""
-
-    def custom(self) -> S_co:
-        """To the lanes that the custom grouping chooses."""
+    ways: Ways[Send] = {
+        "shuffle": lambda _: _round_robin(lanes, memory),
+        "all": lambda _: to_all(lanes),
+        "fields": lambda positions: _by_key(lanes, positions),
+        "partial_key": lambda positions: _by_two_tasks(lanes, positions, memory.sent),
+        "custom": lambda _: _by_choice(lanes, memory, sending_task),
+    }
+    return send_by(grouping, fields, sending_task, lanes, ways)
 
 
 def send_by(
     grouping: Grouping, fields: Fields, sending_task: int, lanes: Sequence[S], ways: Ways[S]
 ) -> S:
-    """The lane that receives every row or, if there is none, the function that ``ways`` makes for
+    """The lane that receives every row or, if there is none, the function from the way of
     ``grouping``. For rows and for columns."""
     only = fixed_task(grouping, sending_task, len(lanes))
     if only is not None and not grouping.traits.by_key:
         return lanes[only]
-    if grouping.kind == "custom":
-        return ways.custom()
-    if grouping.kind == "shuffle":
-        return ways.shuffle()
-    if grouping.kind == "all":
-        return ways.all()
-    if grouping.fields is not None:
-        positions = [fields.index(name) for name in grouping.fields]
-        if grouping.kind == "fields":
-            return ways.fields(positions)
-        if grouping.kind == "partial_key":
-            return ways.partial_key(positions)
-    raise AssertionError(f"route.Ways has no way for {grouping} grouping")
-
-
-class _RowWays:
-    def __init__(self, lanes: Sequence[Send], sending_task: int, memory: SenderMemory) -> None:
-        self._lanes, self._sending_task, self._memory = lanes, sending_task, memory
-
-    def shuffle(self) -> Send:
-        return _round_robin(self._lanes, self._memory)
-
-    def all(self) -> Send:
-        return to_all(self._lanes)
-
-    def fields(self, positions: Sequence[int]) -> Send:
-        return _by_key(self._lanes, positions)
-
-    def partial_key(self, positions: Sequence[int]) -> Send:
-        return _by_two_tasks(self._lanes, positions, self._memory.sent)
-
-    def custom(self) -> Send:
-        assert self._memory.custom is not None
-        return _by_choice(self._lanes, self._memory.custom, self._sending_task, self._memory.edge)
+    way = ways.get(grouping.kind)
+    if way is None:
+        raise AssertionError(f"route.Ways has no way for {grouping} grouping")
+    return way([fields.index(name) for name in grouping.fields or ()])
 
 
 def _round_robin(lanes: Sequence[Send], memory: SenderMemory) -> Send:
@@ -176,8 +134,8 @@ def _by_key(lanes: Sequence[Send], positions: Sequence[int]) -> Send:
                     lane = remembered[key]
                 except KeyError:
                     lane = lanes[groupings.task_for_key((key,), tasks)]
-                    if kind is int or len(key) <= _KEY_LENGTH_MAX:
-                        if len(remembered) >= _KEYS_REMEMBERED_MAX:
+                    if kind is int or len(key) <= KEY_LENGTH_MAX:
+                        if len(remembered) >= KEYS_REMEMBERED_MAX:
                             remembered.clear()
                         remembered[key] = lane
                 lane(row)
@@ -207,12 +165,13 @@ def _by_two_tasks(lanes: Sequence[Send], positions: Sequence[int], sent: list[in
     return send
 
 
-def _by_choice(
-    lanes: Sequence[Send], grouping: CustomGrouping, sending_task: int, edge: Edge
-) -> Send:
+def _by_choice(lanes: Sequence[Send], memory: SenderMemory, sending_task: int) -> Send:
+    custom = memory.custom
+    assert custom is not None
+
     def send(row: Row) -> None:
-        for task in grouping.choose_tasks(sending_task, row):
-            check_choice(grouping, task, len(lanes), edge)
+        for task in custom.choose_tasks(sending_task, row):
+            check_choice(custom, task, len(lanes), memory.edge)
             lanes[task](row)
 
     return send

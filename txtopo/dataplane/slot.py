@@ -17,6 +17,7 @@ from txtopo.dataplane.guard import Guard
 from txtopo.dataplane.job import Job
 from txtopo.dataplane.outcome import AbortedError, FailureInTaskError, Report, Tally
 from txtopo.dataplane.receive import Received
+from txtopo.dataplane.spill import SpillBuffer
 from txtopo.dataplane.spout_task import SpoutTask
 from txtopo.dataplane.task import BoltTask
 from txtopo.dataplane.wire import Frame
@@ -65,21 +66,19 @@ class SlotRun:
         )
         receiving = self.here.slots if self.is_last else self.levels.levels[self.level + 1].slots
         identity = (self.job.name, self.level, self.slot, self.task_attempt)
-        self.outbox = outbox.Outbox(
-            *identity, receiving, self.worker.run.token, limits.blob_bytes_max, limits.spill_bytes
-        )
+        self.outbox = outbox.Outbox(*identity, receiving, self.worker.run.token, limits)
         try:
-            try:
-                received = receive.receive(
-                    self.job, self.level, sending, expected, incoming, limits.spill_bytes
-                )
-            except out_of_resources.RAN_OUT as error:
-                self.fail("taking what was sent", error)
-            else:
-                self.report.before = received.before
-                self.report.lineage = received.lineage
-                self.report.failure = received.failure
-                with contextlib.closing(received.buffer):
+            with contextlib.closing(SpillBuffer(limits.spill_bytes)) as buffer:
+                try:
+                    received = receive.receive(
+                        self.job, self.level, sending, expected, incoming, buffer
+                    )
+                except out_of_resources.RAN_OUT as error:
+                    self.fail("taking what was sent", error)
+                else:
+                    self.report.before = received.before
+                    self.report.lineage = received.lineage
+                    self.report.failure = received.failure
                     if self.report.failure is None:
                         self.execute(received)
         except BaseException:
@@ -301,19 +300,10 @@ def forward(
 ) -> Iterator[tuple[int, bytes]]:
     """Send pinned results on to the first level's slots, as the job's level -1."""
     assert job.expected is not None
-    limits = worker.run.limits
-    received = receive.receive(job, -1, 0, job.expected[slot], incoming, limits.spill_bytes)
-    onward = outbox.Outbox(
-        job.name,
-        -1,
-        slot,
-        task_attempt,
-        receiving_slots,
-        worker.run.token,
-        limits.blob_bytes_max,
-        limits.spill_bytes,
-    )
-    for frame in received.frames_not_for(frozenset()):
-        onward.add(frame)
-    received.buffer.close()
+    run, limits = worker.run, worker.run.limits
+    onward = outbox.Outbox(job.name, -1, slot, task_attempt, receiving_slots, run.token, limits)
+    with contextlib.closing(SpillBuffer(limits.spill_bytes)) as buffer:
+        received = receive.receive(job, -1, 0, job.expected[slot], incoming, buffer)
+        for frame in received.frames_not_for(frozenset()):
+            onward.add(frame)
     return onward.chunks(Report(job.name, slot, task_attempt))

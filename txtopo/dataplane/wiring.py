@@ -116,13 +116,12 @@ class Wiring:
                 if spec.direct:
                     task.collector.connect_direct(stream, receiver.id, lanes)
                 else:
-                    txid = self.job.attempt.txid
                     edge = route.Edge(component.id, stream, receiver.id)
                     memory = memories[stream, receiver.id] = route.SenderMemory(
-                        grouping, index, txid, receiver.parallelism, edge
+                        grouping, index, self.job.attempt.txid, receiver.parallelism, edge
                     )
                     task.collector.connect(
-                        stream, route.make_send(grouping, spec.fields, index, txid, lanes, memory)
+                        stream, route.make_send(grouping, spec.fields, index, lanes, memory)
                     )
 
     def _connect_recorder(self, task: BoltTask | SpoutTask) -> None:

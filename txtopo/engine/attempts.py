@@ -25,15 +25,13 @@ from txtopo.engine.jobs import JobLostError, JobResult, Jobs, Pinned, Source
 from txtopo.engine.surroundings import Clock
 from txtopo.plan import compiler
 from txtopo.plan.compiler import Plan
+from txtopo.state.topology import TopologyState
 from txtopo.topology.transaction import TransactionAttempt, first_attempt_id
 
 _SMALL_AGAIN = 16
 """So many results in a row that would fit through the driver end the pinning."""
 
 _ZOMBIE_POLL_S = 0.05
-
-KnownStores = Mapping[str, TransactionAttempt]
-"""As ``TopologyState.known_stores``."""
 
 
 class AttemptFailedError(Exception):
@@ -127,6 +125,7 @@ class AttemptRunner:
         run: Run,
         jobs: Jobs,
         batches: Batches,
+        state: TopologyState,
         on_error: Literal["stop", "replay"],
         submitted: Callable[[TransactionAttempt], None],
         clock: Clock,
@@ -136,6 +135,7 @@ class AttemptRunner:
         self._run = run
         self._jobs = jobs
         self._batches = batches
+        self._state = state
         self._on_error = on_error
         self._submitted = submitted
         self._clock = clock
@@ -175,42 +175,33 @@ class AttemptRunner:
         """Plan an opaque batch for this attempt."""
         work.metadata = self._batches.plan(work.attempt.txid)
 
-    def process(self, work: Attempt, known_stores: KnownStores, committed: int) -> None:
+    def process(self, work: Attempt) -> None:
         """The processing job, and the late job if held bolts emitted while executing."""
         if work.emission is not None:
             batch, source = Batch("recorded"), work.emission.source
         else:
             batch, source = self._batches.batch(work.attempt.txid, work.metadata), ()
             work.batch = batch
-        result = self.run_job(work, "processing", batch, source, known_stores, committed)
+        result = self.run_job(work, "processing", batch, source)
         work.tuples = result.tally.emitted.get(self._run.graph.spout.id, 0)
         if result.late_rows:
-            result = self.run_job(work, "late", None, result.source, known_stores, committed)
+            result = self.run_job(work, "late", None, result.source)
         work.result = result
         # The emission's result is taken by now, and this reference would keep the result alive.
         work.emission = None
 
-    def apply(
-        self, work: Attempt, known_stores: KnownStores, committed: int, zombie_wait_s: float
-    ) -> None:
+    def apply(self, work: Attempt, zombie_wait_s: float) -> None:
         """Run the commit job and, for an unprocessed attempt, processing too. First waits until no
         task from an earlier, broken commit job runs (R33)."""
         if work.result is not None and not work.plan.commit:
             return
         self._await_zombies(zombie_wait_s)
         if work.result is not None:
-            result = self.run_job(work, "commit", None, work.result.source, known_stores, committed)
+            result = self.run_job(work, "commit", None, work.result.source)
         else:
             self.use_cores(work, 1)
             work.batch = self._batches.batch(work.attempt.txid, work.metadata)
-            result = self.run_job(
-                work,
-                "whole",
-                work.batch,
-                (),
-                known_stores,
-                committed,
-            )
+            result = self.run_job(work, "whole", work.batch)
             work.tuples = result.tally.emitted.get(self._run.graph.spout.id, 0)
         work.stores = dict(result.tally.stores)
 
@@ -225,15 +216,10 @@ class AttemptRunner:
         work.release()
 
     def run_job(
-        self,
-        work: Attempt,
-        part: Part,
-        batch: Batch | None,
-        source: Source = (),
-        known_stores: KnownStores | None = None,
-        committed: int = 0,
+        self, work: Attempt, part: Part, batch: Batch | None, source: Source = ()
     ) -> JobResult:
-        """Run one job of ``work`` on what ``source`` holds."""
+        """Run one job of ``work`` on what ``source`` holds. Commit jobs run on the thread that
+        records, so the state does not change meanwhile."""
         pinning = self._pinning["emission" if part == "emission" else "processing"]
         pinned = part not in COMMITTING and pinning.on
         first = 0 if work.attempt.txid == self.resumed_txid else first_attempt_id(work.attempt)
@@ -242,8 +228,8 @@ class AttemptRunner:
             part,
             work.attempt,
             work.task_counts,
-            known_stores,
-            committed,
+            self._state.known_stores,
+            self._state.current - 1,
             batch,
             work.plan.cores,
             pinned,

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from txtopo.dataplane.job import Batch
-from txtopo.engine.spout_hooks import SpoutHooks
+from txtopo.engine.spout_hooks import SourceProgress, SpoutHooks
 from txtopo.state.records import TxidRecord
 from txtopo.state.topology import TopologyState
 from txtopo.topology.context import CoordinatorContext
@@ -49,14 +49,8 @@ class Batches:
         )
         self._hooks = SpoutHooks(graph)
         self._hooks.begin(conf, context, state.current)
-        self.fraction_done: float | None = None
-        """The committed fraction of the source when a transaction was last opened, from 0 to 1.
-        ``None`` if the spout does not say."""
-        self.lag: dict[str, int] = {}
-        """By source partition, how much was not committed yet. Empty if the spout does not say."""
-        self.lost: dict[str, int | None] = {}
-        """By source partition, how much was lost before it was read. ``None``: an unknown amount.
-        Empty if the spout does not say."""
+        self.progress = SourceProgress()
+        """The spout's answers when a transaction was last opened."""
 
     @property
     def emits_metadata(self) -> bool:
@@ -71,10 +65,11 @@ class Batches:
         """Open ``txid`` if the spout is ready, and return whether it is. Makes the metadata if it
         is made once, and without an emission job. ``FailedException`` passes through."""
         hooks, committed = self._hooks, self._committed
-        self.fraction_done = hooks.fraction_done(txid, committed)
+        fraction_done = hooks.fraction_done(txid, committed)
         is_ready = hooks.is_ready(txid)
-        self.lag = hooks.counts(txid, "lag", committed)
-        self.lost = hooks.counts(txid, "lost", committed)
+        lag = hooks.counts(txid, "lag", committed)
+        lost = hooks.counts(txid, "lost", committed)
+        self.progress = SourceProgress(fraction_done, lag, lost)
         if not is_ready:
             return False
         self.opened_at(txid)
@@ -171,8 +166,7 @@ class Batches:
         partitioned."""
         if self._is_partitioned:
             return self._hooks.by_partition(self._state.committed_positions()[1])
-        record = self._state.txids.find(self._state.current - 1)
-        return self._hooks.of_user(None if record is None else record.metadata)
+        return self._hooks.of_user(self._metadata_in_use(self._state.current - 1))
 
     # -- positions --------------------------------------------------------------------------------
 
@@ -212,8 +206,7 @@ class Batches:
         newest = max([*self._state.txids.txids(), *list(self._in_use)], default=0)
         if self._is_partitioned:
             return self._hooks.by_partition(self._positions_before(newest + 1))
-        record = self._state.txids.find(newest)
-        return self._hooks.of_user(None if record is None else record.metadata)
+        return self._hooks.of_user(self._metadata_in_use(newest))
 
 
 def partitioned_metadata(num_partitions: int, metadata: Mapping[int, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Commits attempts: first the seal, then the effects, then the record.
+"""Writes an attempt's seal before its effects, and its record after them.
 
 Runs on: driver, on the commit thread, in the order of the calls. If a seal or a record fails, the
 commit thread stops and the run is killed. Then the state is lost or belongs to another coordinator,
@@ -9,8 +9,6 @@ Invariants: a transaction that could not be recorded gets no seal.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from txtopo import errors
@@ -19,42 +17,22 @@ from txtopo.coordinator.messages import Event
 from txtopo.engine.attempts import Attempt
 from txtopo.engine.batches import Batches
 from txtopo.engine.loop import Loop
-from txtopo.engine.steps import Steps, refused
-from txtopo.engine.surroundings import Threads
+from txtopo.engine.steps import refused
 from txtopo.state.topology import Seal, TopologyState
 
 
 @dataclass(eq=False)
 class Commits:
-    """One run's commits."""
+    """One run's seals and records."""
 
     _loop: Loop
-    _thread: Threads
     _state: TopologyState
     _batches: Batches
-    _steps: Steps
-    _applied: Callable[[Event], None]
-    """The loop calls it when effects are written or have failed."""
 
     def seal(self, work: Attempt) -> None:
         """Write the seal of ``work``, unless ``work`` is discarded meanwhile."""
-        self._thread.submit(functools.partial(self._seal, work))
-
-    def apply(self, work: Attempt) -> None:
-        """Let ``work``'s committers write."""
-        self._thread.submit(functools.partial(self._apply, work))
-
-    def record(self, work: Attempt, following: Attempt | None) -> None:
-        """Record ``work`` and, in the same write, seal ``following``."""
-        self._thread.submit(functools.partial(self._record, work, following))
-
-    def _seal(self, work: Attempt) -> None:
         if not work.discarded:
             self._loop.post(self._write_seal(work))
-
-    def _apply(self, work: Attempt) -> None:
-        event = self._steps.event_of(self._steps.apply, work)
-        self._loop.surroundings.post(functools.partial(self._applied, event))
 
     def _write_seal(self, work: Attempt) -> Event:
         """Make durable that effects may exist, unless the attempt could never be recorded."""
@@ -66,8 +44,8 @@ class Commits:
         self._loop.surroundings.reach("seal.after", work.attempt.txid)
         return messages.Sealed(work.attempt)
 
-    def _record(self, work: Attempt, following: Attempt | None) -> None:
-        """Make the commit durable, and with it the seal of ``following``."""
+    def record(self, work: Attempt, following: Attempt | None) -> None:
+        """Record ``work`` and, in the same write, seal ``following``."""
         txid = work.attempt.txid
         self._loop.surroundings.reach("record.before", txid)
         next_seal = None

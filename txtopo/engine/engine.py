@@ -95,6 +95,7 @@ class Engine:
             run,
             jobs,
             self._batches,
+            state,
             conf.on_error,
             self._deadlines.start,
             self._surroundings,
@@ -128,9 +129,7 @@ class Engine:
             loop, self._spout_thread, self._batches, self._coordinator, self._causes
         )
         self._commit_thread = threads("commit", 1)
-        self._commits = Commits(
-            loop, self._commit_thread, state, self._batches, self._steps, self._apply_done
-        )
+        self._commits = Commits(loop, state, self._batches)
         self._process_threads = threads("process", min(conf.max_spout_pending, run.cores + 1))
         self._admission = Admission(
             self._process_threads,
@@ -195,37 +194,39 @@ class Engine:
             self._loop.tell(lambda each: each.paused())
 
     def _execute(self, command: Command) -> None:
+        partial, steps, commits = functools.partial, self._steps, self._commits
         match command:
             case messages.Open(txid):
                 self.opening.ask(txid)
             case messages.Emit(attempt):
                 work = self._begin(attempt)
                 if self._batches.emits_metadata:
-                    self._process_later(self._steps.emit, work)
+                    self._process_later(steps.emit, work)
                 else:
-                    self._spout_thread.submit(functools.partial(self._plan, work))
+                    self._spout_thread.submit(partial(steps.run, steps.plan, work, self._emitted))
             case messages.Process(attempt):
                 work = self._work_of(attempt)
                 if work.emission is None:
                     # The batch may have been planned while transactions were small.
                     self._runner.use_cores(work, self._cores_for(attempt))
-                self._process_later(self._steps.process, work)
+                self._process_later(steps.process, work)
             case messages.Seal(attempt):
-                self._commits.seal(self._work_of(attempt))
+                self._commit_thread.submit(partial(commits.seal, self._work_of(attempt)))
             case messages.Apply(attempt):
                 self._admission.commit_begins()
-                self._commits.apply(self._attempts[attempt])
+                work = self._attempts[attempt]
+                self._commit_thread.submit(partial(steps.run, steps.apply, work, self._apply_done))
             case messages.Record(attempt, seal_next):
                 following = None if seal_next is None else self._work_of(seal_next)
-                self._commits.record(self._attempts[attempt], following)
+                work = self._attempts[attempt]
+                self._commit_thread.submit(partial(commits.record, work, following))
             case messages.Forget(attempt):
                 self._forget(self._attempts.pop(attempt))
             case messages.Cancel(attempt):
                 self._cancel(attempt)
             case messages.BackOff(txid, failures):
                 self._surroundings.after(
-                    self._loop.backoff_s(failures),
-                    functools.partial(self._handle, messages.Resume(txid)),
+                    self._loop.backoff_s(failures), partial(self._handle, messages.Resume(txid))
                 )
             case messages.Stop(cause, reason, count):
                 self._end(self.error or self._causes.error(cause, reason, count))
@@ -248,22 +249,13 @@ class Engine:
         return 1 if self._pace.is_small and transaction.is_first_try(attempt) else self._run.cores
 
     def _process_later(self, step: Callable[[Attempt], Event], work: Attempt) -> None:
-        self._admission.add(work.attempt, functools.partial(self._process, step, work))
-
-    def _process(self, step: Callable[[Attempt], Event], work: Attempt) -> None:
-        """On a processing thread."""
-        event = self._steps.event_of(step, work)
-        self._surroundings.post(functools.partial(self._processing_done, event))
+        done = self._processing_done
+        self._admission.add(work.attempt, functools.partial(self._steps.run, step, work, done))
 
     def _processing_done(self, event: Event) -> None:
         self._admission.processing_ended()
         self._emitted(event)
         self._admission.admit()
-
-    def _plan(self, work: Attempt) -> None:
-        """On the spout's thread."""
-        event = self._steps.event_of(self._steps.plan, work)
-        self._surroundings.post(functools.partial(self._emitted, event))
 
     def _emitted(self, event: Event) -> None:
         """Keep metadata only for the live attempt: a late answer must not decide the batch."""

@@ -13,19 +13,11 @@ from typing import Any, Literal
 
 from txtopo.coordinator.messages import FailureKind
 from txtopo.engine.attempts import AttemptFailedError
+from txtopo.engine.spout_hooks import SourceProgress
 from txtopo.topology.transaction import TransactionAttempt
 
 LOGGER = logging.getLogger("txtopo")
 """If the program sets no handler, Python writes only warnings and errors, to standard error."""
-
-
-@dataclass(frozen=True, slots=True)
-class SourceProgress:
-    """How far the source has been read, if the spout says so. See ``status.RunStatus``."""
-
-    fraction_done: float | None = None
-    lag: Mapping[str, int] = field(default_factory=dict)
-    lost: Mapping[str, int | None] = field(default_factory=dict)
 
 
 Outcome = FailureKind | Literal["committed", "behind", "abandoned"]

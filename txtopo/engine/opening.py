@@ -14,7 +14,6 @@ from txtopo.coordinator.coordinator import TransactionCoordinator
 from txtopo.engine.batches import Batches
 from txtopo.engine.causes import Causes
 from txtopo.engine.loop import Loop
-from txtopo.engine.observer import SourceProgress
 from txtopo.engine.surroundings import Threads
 
 
@@ -87,10 +86,7 @@ class Opening:
 
     def _answered(self, txid: int, number: int, is_ready: bool) -> None:
         self._failures = 0
-        progress = SourceProgress(
-            self._batches.fraction_done, self._batches.lag, self._batches.lost
-        )
-        self._loop.tell(lambda each: each.answered(txid, progress))
+        self._loop.tell(lambda each: each.answered(txid, self._batches.progress))
         if is_ready:
             self._loop.handle(messages.Opened(txid))
             return

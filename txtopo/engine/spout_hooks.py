@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from txtopo import errors, plain_json
@@ -19,6 +20,15 @@ from txtopo.topology.graph import TopologyGraph
 
 Positions = Mapping[int, Any]
 """Metadata by partition, as stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceProgress:
+    """How far the source has been read, if the spout says so. See ``status.RunStatus``."""
+
+    fraction_done: float | None = None
+    lag: Mapping[str, int] = field(default_factory=dict)
+    lost: Mapping[str, int | None] = field(default_factory=dict)
 
 
 class SpoutHooks:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from txtopo.engine.observer import EndedAttempt, Observer, SourceProgress
+from txtopo.engine.observer import EndedAttempt, Observer
+from txtopo.engine.spout_hooks import SourceProgress
 
 RunState = Literal["standby", "starting", "running", "paused", "draining", "stopped", "failed"]
 

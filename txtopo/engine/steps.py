@@ -34,19 +34,21 @@ class Steps:
         return messages.Emitted(work.attempt)
 
     def process(self, work: Attempt) -> Event:
-        self._runner.process(work, self._state.known_stores, self._state.current - 1)
+        self._runner.process(work)
         return messages.Processed(work.attempt)
 
     def apply(self, work: Attempt) -> Event:
         self._loop.surroundings.reach("apply.before", work.attempt.txid)
-        self._runner.apply(
-            work,
-            self._state.known_stores,
-            self._state.current - 1,
-            self._loop.conf.zombie_wait_s,
-        )
+        self._runner.apply(work, self._loop.conf.zombie_wait_s)
         self._loop.surroundings.reach("apply.after", work.attempt.txid)
         return messages.Applied(work.attempt)
+
+    def run(
+        self, step: Callable[[Attempt], Event], work: Attempt, done: Callable[[Event], None]
+    ) -> None:
+        """Run ``step``, and let the loop call ``done`` with its event."""
+        event = self.event_of(step, work)
+        self._loop.surroundings.post(functools.partial(done, event))
 
     def event_of(self, step: Callable[[Attempt], Event], work: Attempt) -> Event:
         """Run ``step``, and return its event. If the step raises, the attempt has failed. An

@@ -396,38 +396,33 @@ class TopologyRun:
         self, is_met: Callable[[RunStatus], bool], timeout_s: float | None, awaited: str
     ) -> RunStatus:
         settings.refuse_fork()  # its copy of the thread has ended
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         try:
-            return self._wait_until(is_met, timeout_s, awaited)
+            while True:
+                ended = not self._thread.is_alive()
+                status = self.status()
+                if self._shown is not None and not ended:
+                    self._shown.update(status, self.began)
+                if is_met(status):
+                    return status
+                if ended:
+                    if self._error is not None:
+                        raise self._error
+                    if awaited == "the topology to end":
+                        return status
+                    raise errors.TxtopoError(
+                        f"topology {self.topology_id!r} has stopped while waiting for {awaited}"
+                    )
+                left = _WAIT_S if deadline is None else min(_WAIT_S, deadline - time.monotonic())
+                if left <= 0:
+                    raise TimeoutError(f"waited {timeout_s} s for {awaited}\n  Now: {status}")
+                if status.state in ("stopped", "failed"):
+                    self._thread.join(left)
+                else:
+                    self._board.wait(left)
         finally:
             if self._shown is not None:
                 self._shown.pause()
-
-    def _wait_until(
-        self, is_met: Callable[[RunStatus], bool], timeout_s: float | None, awaited: str
-    ) -> RunStatus:
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while True:
-            ended = not self._thread.is_alive()
-            status = self.status()
-            if self._shown is not None and not ended:
-                self._shown.update(status, self.began)
-            if is_met(status):
-                return status
-            if ended:
-                if self._error is not None:
-                    raise self._error
-                if awaited == "the topology to end":
-                    return status
-                raise errors.TxtopoError(
-                    f"topology {self.topology_id!r} has stopped while waiting for {awaited}"
-                )
-            left = _WAIT_S if deadline is None else min(_WAIT_S, deadline - time.monotonic())
-            if left <= 0:
-                raise TimeoutError(f"waited {timeout_s} s for {awaited}\n  Now: {status}")
-            if status.state in ("stopped", "failed"):
-                self._thread.join(left)
-            else:
-                self._board.wait(left)
 
     def _give_up(self) -> None:
         self._given_up.set()

@@ -165,14 +165,14 @@ class Visibility:
         are equal, no state has changed between them."""
         paths = self._paths
         for _ in range(READ_TRIES_MAX):
-            before = _record(store, paths.current, records.CurrentRecord)
+            before = records.CurrentRecord.find(store, paths.current)
             if before is None:
                 raise errors.UsageError(
                     f"there is no state of a topology {paths.topology_id!r} in {store.address}\n  Look with `txtopo status`."
                 )
-            generation = _record(store, paths.generation, records.GenerationRecord)
-            stores = _record(store, paths.stores, records.StoresRecord)
-            if _record(store, paths.current, records.CurrentRecord) == before:
+            generation = records.GenerationRecord.find(store, paths.generation)
+            stores = records.StoresRecord.find(store, paths.stores)
+            if records.CurrentRecord.find(store, paths.current) == before:
                 if generation is None or stores is None:
                     missing = paths.generation if generation is None else paths.stores
                     raise errors.UnreadableStateError(
@@ -188,14 +188,6 @@ class Visibility:
         raise errors.ZooKeeperUnavailableError(
             f"the state of topology {paths.topology_id!r} changed {READ_TRIES_MAX} times while it was read\n  Try again."
         )
-
-
-R = TypeVar("R", bound=records.Record)
-
-
-def _record(store: base.StateStore, path: str, kind: type[R]) -> R | None:
-    node = store.get(path)
-    return None if node is None else kind.decode(path, node.data)
 
 
 def visible_txid(

@@ -306,6 +306,5 @@ def live_holder(store: base.StateStore, paths: layout.Layout) -> records.LeaseRe
 
     :raises UnreadableStateError: the lease cannot be understood.
     """
-    node = store.get(paths.lease)
-    lease = None if node is None else records.LeaseRecord.decode(paths.lease, node.data)
+    lease = records.LeaseRecord.find(store, paths.lease)
     return None if lease is None or liveness.has_certainly_died(lease.process) else lease

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 import pydantic
 
 from txtopo import errors, plain_json
+from txtopo.state import base
 from txtopo.topology import transaction
 
 COUNT_MAX = 10**12
@@ -100,6 +101,12 @@ class Record(pydantic.BaseModel):
             raise errors.UnreadableStateError(
                 path, f"it is not a {cls.__name__}: {where + ': ' if where else ''}{first['msg']}"
             ) from None
+
+    @classmethod
+    def find(cls: type[R], store: base.StateStore, path: str) -> R | None:
+        """Read and decode the record at ``path``. None if there is no znode."""
+        node = store.get(path)
+        return None if node is None else cls.decode(path, node.data)
 
 
 def _plain(value: Any) -> Any:

@@ -103,25 +103,20 @@ class TopologyState:
         self._positions = positions.Positions(store, paths.positions)
         self._reading = threading.Lock()
         self._positions_of = self.current - 1
-        stores = store.get(paths.stores)
+        stores = records.StoresRecord.find(store, paths.stores)
         if stores is None:
             raise errors.UnreadableStateError(
                 paths.stores, "it is missing, although the topology has a generation"
             )
-        self.known_stores: Mapping[str, transaction.RecordedAttempt] = records.StoresRecord.decode(
-            paths.stores, stores.data
-        ).attempts
+        self.known_stores: Mapping[str, transaction.RecordedAttempt] = stores.attempts
         """The stores with results from this generation, by ``component/store`` name: the last
         recorded attempt that opened each (R27, R31), with the count of its store transactions
         (R34)."""
-        node = store.get(paths.components)
-        self.made_of = (
-            None if node is None else components.Components.decode(paths.components, node.data)
-        )
+        self.made_of = components.Components.find(store, paths.components)
         """The topology's components at the last write, None before the first write (R35)."""
         self._unwritten: list[base.Operation] = []
         """Operations that go out with the next write, a seal or a record."""
-        self._says_made_of = node is not None
+        self._says_made_of = self.made_of is not None
         self.txids = rotating.RotatingTransactionalState(
             store,
             paths.txids,

@@ -134,14 +134,6 @@ class PartialAggregate(bolt.BaseBatchBolt):
             aggregator.checked(self.combiner, one, tup)
         if key in combined:
             combined[key] = self.combiner.combine(combined[key], one)
-        else:
-            self.add(key, one)
-
-    def add(self, key: tuple[Any, ...], one: Any) -> None:
-        """Combine ``one`` with the key's value, in this portion or in a new portion."""
-        combined = self.combined
-        if key in combined:
-            combined[key] = self.combiner.combine(combined[key], one)
             return
         if len(combined) >= COMBINED_KEYS_MAX:
             self.send()

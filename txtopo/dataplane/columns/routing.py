@@ -10,7 +10,6 @@ same for rows and columns. Each distinct key is encoded once, as in tuples
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -25,10 +24,6 @@ from txtopo.topology.stream import Fields
 
 SendBatch = Callable[[pa.RecordBatch], None]
 
-_KEYS_REMEMBERED_MAX = 100_000
-_KEY_LENGTH_MAX = 64
-"""Longer keys are not remembered: so many long keys would need a batch's memory."""
-
 
 def make_send(
     grouping: Grouping,
@@ -40,32 +35,16 @@ def make_send(
 ) -> SendBatch:
     """A function that sends a RecordBatch's rows to the right ``lanes`` (one per receiving
     task)."""
-    return route.send_by(
-        grouping, fields, sending_task, lanes, _ColumnWays(lanes, sending_task, attempt, memory)
-    )
-
-
-@dataclass(slots=True)
-class _ColumnWays:
-    _lanes: Sequence[SendBatch]
-    _sending_task: int
-    _attempt: Any
-    _memory: route.SenderMemory
-
-    def shuffle(self) -> SendBatch:
-        return _in_slices(self._lanes, self._memory)
-
-    def all(self) -> SendBatch:
-        return route.to_all(self._lanes)
-
-    def fields(self, positions: Sequence[int]) -> SendBatch:
-        return _by_key(self._lanes, _columns_at(positions), self._attempt)
-
-    def partial_key(self, positions: Sequence[int]) -> SendBatch:
-        return _by_two_tasks(self._lanes, _columns_at(positions), self._attempt, self._memory)
-
-    def custom(self) -> SendBatch:
-        return _by_choice(self._lanes, self._memory, self._sending_task, self._attempt)
+    ways: route.Ways[SendBatch] = {
+        "shuffle": lambda _: _in_slices(lanes, memory),
+        "all": lambda _: route.to_all(lanes),
+        "fields": lambda positions: _by_key(lanes, _columns_at(positions), attempt),
+        "partial_key": lambda positions: _by_two_tasks(
+            lanes, _columns_at(positions), attempt, memory
+        ),
+        "custom": lambda _: _by_choice(lanes, memory, sending_task, attempt),
+    }
+    return route.send_by(grouping, fields, sending_task, lanes, ways)
 
 
 def _columns_at(positions: Sequence[int]) -> list[int]:
@@ -280,9 +259,10 @@ def _find_all(
         if known is None:
             known = find(key)
             if not any(
-                isinstance(value, str | bytes) and len(value) > _KEY_LENGTH_MAX for value in key
+                isinstance(value, str | bytes) and len(value) > route.KEY_LENGTH_MAX
+                for value in key
             ):
-                if len(remembered) >= _KEYS_REMEMBERED_MAX:
+                if len(remembered) >= route.KEYS_REMEMBERED_MAX:
                     remembered.clear()
                 remembered[key] = known
         results.append(known)

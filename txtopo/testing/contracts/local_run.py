@@ -142,7 +142,13 @@ class LocalRun:
         self.run = Run(token, graph, cores, settings, generation, limits=_UNBOUNDED)
         self._plans, self._jobs = compiler.Plans(graph), _Jobs()
         self._runner = AttemptRunner(
-            self.run, self._jobs, self.batches, "stop", lambda attempt: None, self._jobs
+            self.run,
+            self._jobs,
+            self.batches,
+            self.state,
+            "stop",
+            lambda attempt: None,
+            self._jobs,
         )
         self._runner.resumed_txid = self._sealed[0]
         try:
@@ -183,9 +189,7 @@ class LocalRun:
         metadata from now on."""
         work = self._begin(attempt, counts, process)
         work.batch = self.batches.batch(attempt.txid)
-        work.result = work.emission or self._runner.run_job(
-            work, "emission", work.batch, (), *self._committed
-        )
+        work.result = work.emission or self._runner.run_job(work, "emission", work.batch)
         work.rows = {task: [] for task in range(counts[self.graph.spout.id])}
         for frame in work.result.frames:
             if frame.kind == "rows":
@@ -198,7 +202,7 @@ class LocalRun:
     def process(self, attempt: TransactionAttempt, process: processes.Process) -> Work:
         """Run the whole topology's processing phase."""
         work = self._begin(attempt, self.task_counts(attempt.txid), process)
-        self._runner.process(work, *self._committed)
+        self._runner.process(work)
         work.probed = self._jobs.emitted
         return work
 
@@ -206,7 +210,7 @@ class LocalRun:
         """Run the commit phase, perhaps again, as a late task would. A probed bolt fails at its
         ``strike``-th point."""
         self._jobs.use(process, strike)
-        self._runner.apply(work, *self._committed, zombie_wait_s=0)
+        self._runner.apply(work, zombie_wait_s=0)
         work.probed, work.points = work.probed + self._jobs.emitted, self._jobs.points
 
     def seal(self, work: Work) -> None:
@@ -223,11 +227,6 @@ class LocalRun:
         """Make the attempt's commit durable."""
         self.state.record(work.attempt, self.batches.moves(work.attempt.txid), work.stores)
         self.batches.discard(work.attempt)
-
-    @property
-    def _committed(self) -> tuple[Mapping[str, TransactionAttempt], int]:
-        """The known stores, and the newest committed txid."""
-        return self.state.known_stores, self.state.current - 1
 
     def _begin(
         self, attempt: TransactionAttempt, counts: Mapping[str, int], process: processes.Process
