@@ -1,4 +1,4 @@
-"""The versions of this package, and of what it prints as JSON."""
+"""Versions: this package's, and that of its JSON documents."""
 
 VERSION = "0.1.0"
 

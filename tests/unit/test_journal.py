@@ -363,10 +363,10 @@ def test_what_is_asked_of_a_run_and_zookeepers_outages_are_kept(tmp_path: Path) 
     moment = live.Moment(AT, RunStatus("words", "words"), AT, False, 0)
     facts = {"host": "alpha", "pid": 7}
     kept = recording.Recording("words", tmp_path, MIB, "full", facts, lambda: moment)
-    kept.asked("pause", "me@alpha", "before")  # the run begins paused
-    kept.taken({"host": "beta", "pid": 8, "epoch": 1})
+    kept.note_request("pause", "me@alpha", "before")  # the run begins paused
+    kept.note_takeover({"host": "beta", "pid": 8, "epoch": 1})
     kept.began("first", 2, 1, is_resumed=False)
-    kept.asked("pause", "me@alpha", "now")
+    kept.note_request("pause", "me@alpha", "now")
     place = tmp_path / "journal" / "words"
 
     def wait_for_lines(count: int) -> None:

@@ -66,11 +66,11 @@ class Recording(Observer):
             self._keep("zookeeper", moment.at, facts)
         return moment
 
-    def asked(self, want: str, by: str, asked_at: str) -> None:
+    def note_request(self, want: str, by: str, asked_at: str) -> None:
         """Keep what ``by`` has asked of the run. From any thread."""
         self._keep("request", time.time(), {"want": want, "by": by, "asked_at": asked_at})
 
-    def taken(self, holder: records.Record) -> None:
+    def note_takeover(self, holder: records.Record) -> None:
         """Keep that ``holder`` had the topology before this run."""
         self._keep("lease", time.time(), holder)
 

@@ -173,7 +173,7 @@ def _phases(totals: Record) -> dict[str, Record]:
 
 
 def _sum(parts: Sequence[Record]) -> Record:
-    """One histogram of all observations in ``parts``, which have the same bounds."""
+    """Add up histograms with the same bounds."""
     columns = zip(*(part["buckets"] for part in parts), strict=True)
     buckets = [[column[0][0], sum(count for _, count in column)] for column in columns]
     return {name: sum(part[name] for part in parts) for name in ("sum", "count")} | {

@@ -3,8 +3,8 @@
 Runs on: driver.
 
 Invariants: the run's end waits for all threads together, which begin no call of ``export`` after
-:data:`END_S`, for twice as long, and a killed run for :data:`KILLED_S`. What is overdue then is the
-export's error, and never the run's.
+:data:`END_S`, for twice as long, and a killed run for :data:`KILLED_S`. A thread that is overdue then
+is the export's error, and never the run's.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class Export(observer.Observer):
     """A queue's export beside a run. Made by ``run.export``.
 
     When the run ends, entries that are recorded then are still exported, for 30 seconds at most. A
-    call that is under way then has another 30 seconds. What is left waits for the next exporter.
+    call that is under way then has another 30 seconds. Entries that are left wait for the next
+    exporter.
     """
 
     def __init__(self, exporting: Exporting, visibility: SharedVisibility, queue_id: str) -> None:

@@ -15,8 +15,8 @@ from txtopo.state import requests as requested
 
 
 class Requests(Observer):
-    """Reads what is asked of a topology's run, once a second, and has the engine do it. ``asked`` is
-    told what, by whom and when."""
+    """Reads requests to a topology's run, once a second, and has the engine carry them out. ``asked``
+    is told each request, its author and its time."""
 
     def __init__(
         self, store: base.StateStore, topology_id: str, asked: Callable[[str, str, str], object]

@@ -134,7 +134,7 @@ class TopologyRun:
             conf.zookeeper_session_timeout_s,
             credentials.of(conf),
         )
-        asked = self._recording.asked if self._recording else lambda *_: None
+        asked = self._recording.note_request if self._recording else lambda *_: None
         self._requests = Requests(self._store, graph.id, asked)
         self._observers.append(self._requests)
         try:
@@ -231,7 +231,7 @@ class TopologyRun:
         before = state.taken_from or self._waited_for
         if self._recording is not None and before is not None:
             shown = {"host", "pid", "started", "name", "epoch"}
-            self._recording.taken(before.model_dump(include=shown))
+            self._recording.note_takeover(before.model_dump(include=shown))
         self._began, self._engine = began, engine
         if self._killed:
             engine.kill()
