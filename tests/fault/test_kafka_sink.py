@@ -3,6 +3,7 @@ order, and readers of committed records are not held up."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -57,16 +58,6 @@ def complete(sales: Sales, worker: WorkerProcess, attempt: int) -> None:
     wait_until(succeeds, "a replay that succeeds")
     sales.write(worker, 3, 0, TEXTS[3], tasks=1, known_stores=sales.known(2, attempt, 1))
     assert sales.values == ALL
-
-
-def later(sales: Sales, worker: WorkerProcess, txid: int, values: list[str]) -> bool:
-    """Whether a transaction of one task succeeds. It is tried again in a new process."""
-    try:
-        sales.write(worker, txid, 0, values, tasks=1)
-    except FailedException:
-        worker.close()
-        return False
-    return True
 
 
 def write_first(sales: Sales, worker: WorkerProcess) -> None:
@@ -254,8 +245,17 @@ class TestWorkers:
         finally:
             paused.send_signal(signal.SIGCONT)
         assert (paused.wait(PATIENCE_S) == 0) is (point in ("_commit.after", "write.after"))
-        # The live task goes on, whether its producer was fenced or not.
-        wait_until(lambda: later(sales, other, 4, ["d"]), "the next transaction")
+        attempts = itertools.count()
+
+        def goes_on() -> bool:
+            try:
+                sales.write(other, 4, next(attempts), ["d"], tasks=1)
+            except FailedException:  # the paused task has fenced the kept producer
+                other.close()
+                return False
+            return True
+
+        wait_until(goes_on, "the next transaction")
         assert sales.values == [*ALL, "d"]
 
     def test_an_attempt_that_fails_leaves_no_open_transaction(

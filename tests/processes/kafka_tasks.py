@@ -45,7 +45,7 @@ class Order:
     is_export: bool = False
     """Whether to export entries 1 to ``txid`` of the queue ``topology_id``, and write no values."""
     by: int = signal.SIGKILL
-    """The signal by which it dies; SIGSTOP to go on later."""
+    """The signal that it sends itself there. With SIGSTOP it goes on later."""
 
 
 def entries_to(last: int, queue: str, bucket: int = 0) -> Iterator[Any]:

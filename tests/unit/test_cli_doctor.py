@@ -21,7 +21,7 @@ from tests.servers import ports
 from txtopo.command import cli, doctor
 from txtopo.errors import SetupError
 from txtopo.spark import session
-from txtopo.state import credentials, directory, java
+from txtopo.state import directory, java
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -243,16 +243,23 @@ def test_the_data_directory_of_the_settings_is_tried(
     assert list((place / "state").iterdir()) == []
 
 
-def test_a_data_directory_of_another_user_is_told(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (place / ".txtopo").mkdir()
-    monkeypatch.setattr(
-        credentials, "owner_of_directory", raising(PermissionError(13, "Permission denied"))
+AS_ANOTHER = """
+import os, pathlib
+from txtopo.command import doctor
+if os.getuid() == 0:
+    os.setuid(65534)
+for place in (".txtopo", ".txtopo/deep"):
+    check = doctor._data_dir(pathlib.Path(place))
+    print(check.status, check.fact.endswith("cannot be used: Permission denied"), "--data-dir" in check.cure)
+"""
+
+
+def test_a_data_directory_of_another_user_is_told(place: Path) -> None:
+    (place / ".txtopo").mkdir(mode=0o000)
+    done = subprocess.run(
+        [sys.executable, "-c", AS_ANOTHER], cwd=place, capture_output=True, text=True, check=False
     )
-    result = check("data directory")
-    assert result.fact.endswith(".txtopo cannot be used: Permission denied")
-    assert (result.status, "--data-dir" in (result.cure or "")) == ("missing", True)
+    assert done.stdout == "missing True True\n" * 2, done.stderr
 
 
 @pytest.mark.thorough

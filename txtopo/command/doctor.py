@@ -107,7 +107,10 @@ def trial(data_dir: Path) -> Check:
     """Start a run's processes, with its settings: Spark, a ZooKeeper, and a worker that imports
     txtopo. The ZooKeeper's files are in a directory of their own, on the disk of ``data_dir``."""
     try:
-        with tempfile.TemporaryDirectory(prefix="txtopo-doctor-", dir=_nearest(data_dir)) as place:
+        # A process that was killed may still write.
+        with tempfile.TemporaryDirectory(
+            prefix="txtopo-doctor-", dir=_nearest(data_dir), ignore_cleanup_errors=True
+        ) as place:
             done = subprocess.run(
                 [sys.executable, "-c", _TRIAL, place],
                 capture_output=True,
@@ -274,22 +277,24 @@ def _numbers(version: str) -> list[int]:
 def _data_dir(path: Path) -> Check:
     name, cure = "data directory", "Choose another directory: --data-dir DIR"
     place = path.absolute()
-    if place.exists() and not place.is_dir():
-        return Check(name, "missing", f"{place} is a file", cure)
-    if directory.is_owned(place):
-        return Check(
-            name,
-            "missing",
-            f"{place} is in use by another run",
-            f"Stop that run, or wait for its end. {cure}",
-        )
-    if place.exists():
-        try:
+    try:
+        nearest = _nearest(path)
+        if not nearest.is_dir():
+            return Check(name, "missing", f"{nearest} is a file", cure)
+        if directory.is_owned(place):
+            return Check(
+                name,
+                "missing",
+                f"{place} is in use by another run",
+                f"Stop that run, or wait for its end. {cure}",
+            )
+        if nearest == place:
             privacy.refuse_open(place)
-            _require_own(place)
-        except errors.TxtopoError as error:
-            return _of_error(name, error)
-    return _writable(name, _nearest(path), place, DISK_FREE_MIN_BYTES, cure)
+    except OSError as error:  # of another user
+        return _of_error(name, directory.unusable(place, error))
+    except errors.TxtopoError as error:
+        return _of_error(name, error)
+    return _writable(name, nearest, place, DISK_FREE_MIN_BYTES, cure)
 
 
 def _data_dir_of_settings() -> Path:
@@ -302,17 +307,6 @@ def _data_dir_of_settings() -> Path:
     except (ImportError, errors.TxtopoError):
         data_dir = None
     return data_dir or Path(directory.DEFAULT)
-
-
-def _require_own(data_dir: Path) -> None:
-    try:
-        from txtopo.state import credentials
-    except ImportError:
-        return  # a missing package is told by itself
-    try:
-        credentials.owner_of_directory(data_dir)
-    except OSError as error:
-        raise directory.unusable(data_dir, error) from error
 
 
 def _nearest(path: Path) -> Path:
