@@ -317,6 +317,17 @@ def test_a_column_that_is_there_twice_is_refused_unless_it_is_left_out(tmp_path:
     assert Drive(ParquetTransactionalSpout(tmp_path / "a", ["c"])).run() == [{0: [(3,)]}]
 
 
+@pytest.mark.rule(20)
+def test_a_file_that_was_empty_when_it_was_listed_is_read_once_it_is_written(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path / "a", range(2))
+    (tmp_path / "b").touch()
+    drive = Drive(ParquetTransactionalSpout(f"{tmp_path}/*", rows_per_batch=2))
+    write(tmp_path / "b", range(2, 4))
+    assert numbers(drive.run()) == [{0: [0, 1]}, {0: [2, 3]}]
+
+
 def test_the_coordinator_says_how_much_of_the_files_is_read(tmp_path: Path) -> None:
     for name, rows in (("a", range(8)), ("b", range(2)), ("c", range(0))):
         write(tmp_path / name, rows)

@@ -349,6 +349,9 @@ class _ParquetPlanner(planning.Planner):
         row_groups = len(self._footer(self.files.group.paths[file]).rows)
         return sum(self.files.sizes[:file]) + self.files.sizes[file] * row_group / row_groups
 
+    def has_more(self, last: Any) -> bool:
+        return self._position(last) is not None  # a file may have been empty when it was listed
+
     def plan(self, last: Any) -> dict[str, Any] | None:
         begin = self._position(last)
         if begin is None:
