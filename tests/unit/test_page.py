@@ -11,6 +11,7 @@ import hmac
 import http.client
 import json
 import logging
+import os
 import re
 import socket
 import sys
@@ -447,6 +448,17 @@ def test_a_run_that_is_started_again_has_the_same_token(tmp_path: Path) -> None:
     assert len(other) > 30
     assert other != token
     assert access.token_in(file) == other
+
+
+def test_a_token_is_not_written_into_a_file_that_was_left_in_its_way(tmp_path: Path) -> None:
+    journal, other = tmp_path / "journal", tmp_path / "other"
+    other.touch()
+    journal.mkdir()
+    for name in (".new", f".{os.getpid()}.new"):
+        (journal / (access.KEPT_TOKEN + name)).symlink_to(other)
+    token = access.kept_token(journal)
+    assert access.token_in(journal / access.KEPT_TOKEN) == token
+    assert other.read_text() == ""
 
 
 def test_without_a_place_the_token_is_not_kept(tmp_path: Path) -> None:

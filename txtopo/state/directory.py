@@ -241,10 +241,10 @@ def write_durably(path: Path, text: str) -> None:
 
     Only this process's user may read the file.
     """
-    new = path.with_name(path.name + ".new")
-    with open(
-        new, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)
-    ) as file:
+    new = path.with_name(f"{path.name}.{os.getpid()}.new")
+    new.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with open(os.open(new, flags, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
