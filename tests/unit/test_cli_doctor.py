@@ -243,6 +243,13 @@ def test_the_data_directory_of_the_settings_is_tried(
     assert list((place / "state").iterdir()) == []
 
 
+def test_a_data_directory_with_a_damaged_file_is_told(place: Path) -> None:
+    (place / ".txtopo").mkdir(mode=0o700)
+    (place / ".txtopo" / "user.json").write_text('{"user": "t')
+    result = check("data directory")
+    assert (result.status, "does not name its ZooKeeper's user" in result.fact) == ("missing", True)
+
+
 AS_ANOTHER = """
 import os, pathlib
 from txtopo.command import doctor

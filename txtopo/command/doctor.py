@@ -11,6 +11,7 @@ moment a run's processes.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import importlib.metadata
 import importlib.util
@@ -290,6 +291,10 @@ def _data_dir(path: Path) -> Check:
             )
         if nearest == place:
             privacy.refuse_open(place)
+            with contextlib.suppress(ImportError):  # a missing package is told by itself
+                from txtopo.state import credentials
+
+                credentials.owner_of_directory(place)
     except OSError as error:  # of another user
         return _of_error(name, directory.unusable(place, error))
     except errors.TxtopoError as error:
