@@ -164,6 +164,13 @@ def test_a_record_of_stores_that_names_no_attempts_is_unreadable(stores: str) ->
         records.StoresRecord.decode("/p", f'{{"version":2,"stores":{stores}}}'.encode())
 
 
+def test_a_generation_is_stored_as_earlier_versions_read_it() -> None:
+    record = records.GenerationRecord(generation="first")
+    assert record.encode() == b'{"version":1,"generation":"first"}'
+    restored = records.GenerationRecord(generation="first", restored="ab")
+    assert records.GenerationRecord.decode("/p", restored.encode()) == restored
+
+
 def test_metadata_that_is_no_json_is_not_quietly_turned_into_some() -> None:
     with pytest.raises(plain_json.NotJsonError, match="metadata"):
         records.TxidRecord(txid=1, metadata=records.GenerationRecord).encode()

@@ -165,6 +165,11 @@ class GenerationRecord(Record):
     generation: str = pydantic.Field(min_length=1)
     restored: str | None = None
 
+    def encode(self) -> bytes:
+        # Earlier versions know no such field, and refuse a record with it.
+        known = {"version": self.version, "generation": self.generation}
+        return plain_json.encode(known) if self.restored is None else super().encode()
+
 
 class EpochRecord(Record):
     """The fence (R26): how often the lease was taken, and the last holder. ``holder_id`` is random,
