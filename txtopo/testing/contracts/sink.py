@@ -124,20 +124,21 @@ class Subject:
         attempt: int,
         *shares: Share,
         task: int = 0,
+        tasks: int = _TASKS,
         is_whole: bool = True,
     ) -> list[list[tuple[Any, ...]]]:
-        """Write one attempt in one process: each task, from ``task`` on, writes one of ``shares``,
-        and the other tasks nothing, unless they are dead: ``is_whole`` is False. Returns the emitted
-        tuples of tasks with a share."""
+        """Write one attempt of ``tasks`` tasks in one process: each task, from ``task`` on, writes one
+        of ``shares``, and the other tasks nothing, unless they are dead: ``is_whole`` is False.
+        Returns the emitted tuples of tasks with a share."""
         by_task = dict(enumerate(shares, start=task))
-        others = [other for other in range(_TASKS) if is_whole and other not in by_task]
+        others = [other for other in range(tasks) if is_whole and other not in by_task]
         with contextlib.closing(WorkerProcess()) as process:
             emitted = [
-                self._write(process, directory, txid, attempt, number, share)
+                self._write(process, directory, txid, attempt, number, tasks, share)
                 for number, share in by_task.items()
             ]
             for other in others:
-                self._write(process, directory, txid, attempt, other, ())
+                self._write(process, directory, txid, attempt, other, tasks, ())
             return emitted
 
     def _write(
@@ -147,6 +148,7 @@ class Subject:
         txid: int,
         attempt: int,
         task: int,
+        tasks: int,
         share: Share,
     ) -> list[tuple[Any, ...]]:
         sink = self.sink(directory)
@@ -154,7 +156,7 @@ class Subject:
         tried = TransactionAttempt(txid, attempt)
         source = TupleSource("spout", 0, DEFAULT_STREAM, self._fields)
         sink.prepare(
-            TopologyConf({}), process.task(_COMPONENT, task, num_tasks=_TASKS), collected, tried
+            TopologyConf({}), process.task(_COMPONENT, task, num_tasks=tasks), collected, tried
         )
         for row in share:
             sink.execute(Tuple((tried, *row), source))
@@ -358,7 +360,7 @@ def _taken_back(subject: Subject) -> None:
     expected, directory = subject.expected(kept, other), subject.new()
     subject.write(directory, 1, 0, kept)
     subject.write(directory, 2, 0, void, subject.rows[3:])
-    subject.write(directory, 2, 1, other)
+    subject.write(directory, 2, 1, other, tasks=1)  # as a run with another parallelism
     equal(subject.contents(directory), expected, "the rows after a replay with other tuples")
 
 
