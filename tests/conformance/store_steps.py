@@ -1,5 +1,5 @@
 """Clauses about steps, which txtopo takes for every store: keys and values that are refused, functions
-that fail, updates in several blocks or components, and put (R28, R30-R32)."""
+that fail, updates in several blocks, and put (R28, R30, R32)."""
 
 from __future__ import annotations
 
@@ -233,30 +233,6 @@ def _interleaved(subject: Subject) -> None:
         )
 
 
-@CONTRACT.clause(
-    "deleting an absent key is a step too",
-    28,
-    cure="Keep each update's result in a transaction, and return the kept results on a replay.",
-    only="transactional",
-)
-def _delete_absent(subject: Subject) -> None:
-    store = subject.store()
-    for attempt, applied in ((0, True), (1, False)):
-        updates = block(
-            store,
-            subject.task(),
-            1,
-            attempt,
-            lambda t: [t.delete("dog"), t.update("dog", plus(5)), t.delete("cat")],
-        )
-        equal(
-            updates,
-            [Update(None, None, applied), Update(None, 5, applied), Update(None, None, applied)],
-            f"the steps of attempt 1:{attempt}",
-        )
-    equal(contents(store), {"dog": 5}, "the contents")
-
-
 @CONTRACT.clause("a block that was rolled back is not counted as a step", 32, cure=_STEPS)
 def _rolled_back(subject: Subject) -> None:
     store, context = subject.store(), subject.task()
@@ -413,35 +389,3 @@ def _unread(subject: Subject) -> None:
             1,
             "the value that task 0 reads " + ("after" if writes_first else "before"),
         )
-
-
-@CONTRACT.clause(
-    "another component's dead attempt does not count",
-    30,
-    31,
-    cure="Lower txid: prev = curr, apply. Same txid and lower attempt: apply to prev.",
-    only="opaque",
-)
-def _other_components(subject: Subject) -> None:
-    store = subject.store()
-    run(store, subject.task("count"), 1, 0, dog=1)
-    run(store, subject.task("count"), 2, 0, dog=10)
-
-    def take_over(opened: Any) -> None:  # this attempt gives the key to "sum"
-        equal(opened.get("dog"), 1, "the value that the second component reads")
-        equal(
-            opened.update("dog", plus(5)),
-            Update(1, 6, applied=True),
-            "the second component's update",
-        )
-
-    block(store, subject.task("sum"), 2, 1, take_over)
-    refused(
-        errors.StaleAttemptError,
-        lambda: run(store, subject.task("count", task=1), 2, 0, dog=10),
-        "the dead attempt",
-    )
-    run(store, subject.task("count"), 2, 1, cat=1)
-    equal(contents(store), {"cat": 1, "dog": 6}, "the contents")
-    run(store, subject.task("sum"), 2, 2)
-    equal(contents(store), {"cat": 1, "dog": 1}, "the contents after the next attempt")

@@ -115,6 +115,7 @@ FOUND_BY = {
     "the last write stands, within a transaction, on a replay, and in the next transaction": "overwrites nothing",
     "a failed attempt's writes are overwritten, by any task, and not taken back": "takes plain values back",
     "updates are refused with the cure, and so are writes to a key that was read": "updates plain values",
+    "a late task that passes its own fence does not write a key that a newer attempt deleted": "no plain value is ahead",
 }
 """By claim: the mistake that breaks it."""
 

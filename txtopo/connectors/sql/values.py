@@ -149,7 +149,7 @@ def _are_kept(values: Sequence[Any], column: Column, dialect: str) -> bool:
     return True
 
 
-@functools.lru_cache
+@functools.lru_cache(maxsize=1024)
 def changes(kind: type, column: Column) -> Callable[[Any], object] | None:
     """Make a test whether ``column`` changes a value with type ``kind``. None if all are kept."""
     exact = decimal.Decimal

@@ -1,4 +1,5 @@
-"""Clauses about plain stores: the newest attempt's last write stands (R29, R32).
+"""Clauses about plain stores: the newest attempt's last write stands, and late writes are refused
+(R27, R29, R32).
 
 Nearly all other clauses are about the value before a transaction, which a plain store does not
 keep.
@@ -8,14 +9,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from txtopo import errors
 from txtopo.stores.updates import Update
 from txtopo.testing.contracts import clauses
-from txtopo.testing.contracts.clauses import equal
-from txtopo.testing.contracts.store_subject import Subject, block, contents, put, recorded
+from txtopo.testing.contracts.clauses import equal, refused
+from txtopo.testing.contracts.store_subject import (
+    Subject,
+    block,
+    contents,
+    put,
+    recorded,
+)
 
 CONTRACT = clauses.Contract[Subject]("store")
 
 _LAST = "Overwrite an earlier transaction's or attempt's value, and keep the stamp, but not the old value."
+_STAMP = "Compare txid, attempt and writer in the row's stamp with the task's own (stamps.plain_standing)."
 
 
 @CONTRACT.clause(
@@ -72,3 +81,21 @@ def _not_taken_back(subject: Subject) -> None:
         {"bird": 1, "cat": 2, "dog": 3},
         "the contents after a recorded attempt that opened no store",
     )
+
+
+@CONTRACT.clause(
+    "a late task that passes its own fence does not write a key that a newer attempt deleted",
+    29,
+    cure=_STAMP,
+    only="plain",
+)
+def _deleted(subject: Subject) -> None:
+    store = subject.store()
+    put(store, subject.task("sum"), 9, 4, dog=1)
+    block(store, subject.task("sum"), 9, 5, lambda t: t.delete("dog"))
+    refused(
+        errors.StaleAttemptError,
+        lambda: put(store, subject.task("count"), 9, 4, dog=5),
+        "writing a key that a newer attempt deleted",
+    )
+    equal(contents(store), {}, "the contents after the deletion")

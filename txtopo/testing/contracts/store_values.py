@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from txtopo import errors
 from txtopo.stores.updates import Update
 from txtopo.testing.contracts import clauses
-from txtopo.testing.contracts.clauses import equal
+from txtopo.testing.contracts.clauses import equal, refused
 from txtopo.testing.contracts.store_subject import Subject, block, contents, never, plus, run
 
 CONTRACT = clauses.Contract[Subject]("store")
@@ -113,6 +114,25 @@ def _half_applied(subject: Subject) -> None:
     )
 
 
+@CONTRACT.clause("deleting an absent key is a step too", 28, cure=_STEPS, only="transactional")
+def _delete_absent(subject: Subject) -> None:
+    store = subject.store()
+    for attempt, applied in ((0, True), (1, False)):
+        updates = block(
+            store,
+            subject.task(),
+            1,
+            attempt,
+            lambda t: [t.delete("dog"), t.update("dog", plus(5)), t.delete("cat")],
+        )
+        equal(
+            updates,
+            [Update(None, None, applied), Update(None, 5, applied), Update(None, None, applied)],
+            f"the steps of attempt 1:{attempt}",
+        )
+    equal(contents(store), {"dog": 5}, "the contents")
+
+
 @CONTRACT.clause(
     "opaque values follow the worked example in Storm's documentation",
     30,
@@ -202,3 +222,35 @@ def _take_back_only(subject: Subject) -> None:
     run(store, subject.task("count"), 2, 0, cat=1)
     run(store, subject.task("count"), 2, 1)
     equal(contents(store), {"dog": 1, "other": 1, "total": 1}, "the contents")
+
+
+@CONTRACT.clause(
+    "another component's dead attempt does not count",
+    30,
+    31,
+    cure=_OPAQUE,
+    only="opaque",
+)
+def _other_components(subject: Subject) -> None:
+    store = subject.store()
+    run(store, subject.task("count"), 1, 0, dog=1)
+    run(store, subject.task("count"), 2, 0, dog=10)
+
+    def take_over(opened: Any) -> None:  # this attempt gives the key to "sum"
+        equal(opened.get("dog"), 1, "the value that the second component reads")
+        equal(
+            opened.update("dog", plus(5)),
+            Update(1, 6, applied=True),
+            "the second component's update",
+        )
+
+    block(store, subject.task("sum"), 2, 1, take_over)
+    refused(
+        errors.StaleAttemptError,
+        lambda: run(store, subject.task("count", task=1), 2, 0, dog=10),
+        "the dead attempt",
+    )
+    run(store, subject.task("count"), 2, 1, cat=1)
+    equal(contents(store), {"cat": 1, "dog": 6}, "the contents")
+    run(store, subject.task("sum"), 2, 2)
+    equal(contents(store), {"cat": 1, "dog": 1}, "the contents after the next attempt")
