@@ -81,6 +81,7 @@ FOUND_BY = {
     "a new attempt takes back an earlier attempt's writes that it does not repeat": "takes nothing back",
     "deleted and composed values are taken back whole": "takes one step back",
     "taking back is limited to the component and the transaction": "takes everything back",
+    "a new transaction forgets its own component's deletions only": "sweeps everything",
     "another component's dead attempt does not count": "nothing is undone",
     "several updates to a key compose, within and across blocks": "counts no steps",
     "a block that was rolled back is not counted as a step": "counts steps eagerly",

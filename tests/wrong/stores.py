@@ -403,6 +403,11 @@ def _last_step_back(self: Any, void: stamps.Fence) -> None:
             self._table.rows[key].steps = [steps[-2]]
 
 
+def _sweep_all(self: Any, stamp: stamps.Stamp) -> None:
+    for row in [row for row in self._table.rows.values() if row.curr is None]:
+        del self._table.rows[row.key]
+
+
 def _take_back_all(self: Any, void: stamps.Fence) -> None:
     for row in [row for row in self._table.rows.values() if row.stamp.txid == void.txid]:
         if row.prev is None:
@@ -664,6 +669,7 @@ MISTAKES: dict[str, tuple[Factory, Patch | None]] = {
         ),
     ),
     "takes one step back": (memory(stores.MemoryStore), session(take_back=_last_step_back)),
+    "sweeps everything": (memory(stores.MemoryStore), session(sweep=_sweep_all)),
     "takes everything back": (memory(stores.MemoryStore), session(take_back=_take_back_all)),
     "merges again": (
         memory(stores.MemoryStore),

@@ -317,19 +317,22 @@ def _adopt_empty(subject: Subject) -> None:
 def _adopt_renamed(subject: Subject) -> None:
     store = subject.store()
     run(store, subject.task(topology_id="old name"), 7, 0, dog=3)
+    run(store, subject.task("sum", topology_id="old name"), 7, 0, owl=2)
     run(store, subject.task(topology_id="neighbour"), 7, 0, cat=1)
     equal(
-        store.adopt("words", "second", 0, ["count"], from_topology="old name").rows,
-        1,
+        store.adopt("words", "second", 0, ["count", "sum"], from_topology="old name").rows,
+        2,
         "the rows that are adopted",
     )
     run(store, subject.task(generation="second"), 1, 0, dog=1)
-    equal(contents(store), {"cat": 1, "dog": 4}, "the contents")
+    equal(contents(store), {"cat": 1, "dog": 4, "owl": 2}, "the contents")
     equal(
         [fence.topology_id for fence in store.fences()],
-        ["neighbour", "words"],
+        ["neighbour", "words", "words"],
         "the fences' topologies",
     )
+    rows = store.clear("words", ["sum"], dry_run=True).rows
+    equal(rows, 1, "the rows of component 'sum'")
 
 
 @CONTRACT.clause(

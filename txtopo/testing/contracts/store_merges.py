@@ -237,6 +237,11 @@ def _refused(subject: Subject) -> None:
         lambda: merged(store, subject.task("late"), 1, 0, owl=1, dog=1),
         "an earlier transaction",
     )
+    refused(
+        conflicts.StoreConflict,
+        lambda: merged(store, subject.task(topology_id="neighbour"), 9, 0, owl=1, dog=1),
+        "another topology",
+    )
     equal(contents(store), {"cat": 1, "dog": 1}, "the contents")
 
 

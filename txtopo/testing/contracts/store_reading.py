@@ -30,6 +30,9 @@ CONTRACT = clauses.Contract[Subject]("store")
 
 _VALUES: dict[Any, Any] = {
     "dog": {"legs": 4, "names": ["Rex", None, True, 1.5, "žluťoučký 🐴"]},
+    "Dog": "of another case",
+    "\u00e9": "a letter",
+    "e\u0301": "the letter in two parts",
     "": 0,
     'quote " and \\ and \n and \0': "",
     7: 2**200,

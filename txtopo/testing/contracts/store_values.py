@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from txtopo import errors
@@ -9,6 +10,7 @@ from txtopo.stores.updates import Update
 from txtopo.testing.contracts import clauses
 from txtopo.testing.contracts.clauses import equal, refused
 from txtopo.testing.contracts.store_subject import Subject, block, contents, never, plus, run
+from txtopo.topology.context import TopologyContext
 
 CONTRACT = clauses.Contract[Subject]("store")
 
@@ -222,6 +224,28 @@ def _take_back_only(subject: Subject) -> None:
     run(store, subject.task("count"), 2, 0, cat=1)
     run(store, subject.task("count"), 2, 1)
     equal(contents(store), {"dog": 1, "other": 1, "total": 1}, "the contents")
+
+
+@CONTRACT.clause(
+    "a new transaction forgets its own component's deletions only",
+    31,
+    cure="Remove tombstones with the stamp's topology and component only (stamps.is_swept).",
+    only="opaque",
+)
+def _sweep_only(subject: Subject) -> None:
+    store = subject.store()
+    run(store, subject.task(), 1, 0, dog=1)
+
+    def other(key: str) -> TopologyContext:
+        return subject.task("sum") if key == "cat" else subject.task(topology_id="neighbour")
+
+    for key in ("cat", "owl"):
+        run(store, other(key), 1, 0, **{key: 1})
+        block(store, other(key), 2, 0, operator.methodcaller("delete", key))
+    run(store, subject.task(), 3, 0, dog=1)
+    for key in ("cat", "owl"):
+        run(store, other(key), 2, 1)
+    equal(contents(store), {"cat": 1, "dog": 2, "owl": 1}, "the contents after the others' replay")
 
 
 @CONTRACT.clause(
