@@ -104,6 +104,8 @@ _SETTINGS = {
     # The default of ten seconds is a long time for a test of time-outs.
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     "log.retention.check.interval.ms": "1000",
+    # Half of the heap otherwise, which a broker that begins again with many topics lacks.
+    "log.cleaner.dedupe.buffer.size": "2097152",
 }
 
 _UNFENCED = "The broker has been unfenced"
