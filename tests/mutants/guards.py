@@ -1295,8 +1295,8 @@ GUARDS = (
             Mutation(
                 "a new file is for everybody",
                 "txtopo/state/directory.py",
-                ", opener=lambda name, flags: os.open(name, flags, 0o600)",
-                "",
+                "os.open(new, flags, 0o600)",
+                "os.open(new, flags, 0o644)",
                 PRIVATE,
             ),
         ),
