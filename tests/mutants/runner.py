@@ -1,11 +1,10 @@
 """Applies one mutation at a time to a copy of the tree and runs the tests that should notice:
 ``python -m tests.mutants.runner [--one-per-guard] [NAME …]``.
 
-First the tests of all chosen mutations run once on a copy without any. Then a mutation is *noticed*
-if one of its tests fails, or hangs. A mutation that no test notices *survives*, and is a hole in
-the tests. A *broken* mutation proves nothing: it cannot be applied, or prevents the collection of
-its tests, or its tests lack a server or fail without it. Surviving and broken mutations end the
-program with status 1.
+A mutation is *noticed* if one of its tests fails, or hangs, and passes on a copy without the
+mutation. A mutation that no test notices *survives*, and is a hole in the tests. A *broken* mutation
+proves nothing: it cannot be applied, or prevents the collection of its tests, or its tests lack a
+server or fail without it. Surviving and broken mutations end the program with status 1.
 
 Tests run in forks of a Python that has imported the packages of others (``warm``): imports would
 take half of the time.
@@ -24,12 +23,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from tests.mutants import baseline
 from tests.mutants.catalogue import MUTATIONS
 from tests.mutants.guards import GUARDS
 from tests.mutants.mutation import Mutation, unfold
@@ -51,6 +48,7 @@ PYTEST = ("-q", "--no-header", "-m", "")
 IMPATIENT = {"TEST_PATIENCE_S": "20", "TEST_HYPOTHESIS": "unshrunk"}
 """A mutation that a test waits for in vain is noticed, however short the wait. The tests of the
 unbroken source wait as long as ever."""
+BOUNDED = ("--timeout", "120", "-x")
 SECONDS_MAX = 900
 _MISSING = "ServerMissingError"
 _TIMED_OUT = "from pytest-timeout"
@@ -90,7 +88,7 @@ def environment_of(tree: Path, **more: str) -> dict[str, str]:
 class WarmPython:
     """Runs pytest in forks of one process, one at a time; it lives inside a ``with``."""
 
-    def __init__(self, modules: list[str]) -> None:
+    def __init__(self) -> None:
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(
             [sys.executable, str(WARM)],
@@ -99,7 +97,6 @@ class WarmPython:
             text=True,
             env=environment_of(ROOT),
         )
-        self._write(modules)
 
     def __enter__(self) -> WarmPython:
         return self
@@ -109,19 +106,22 @@ class WarmPython:
         self._process.stdin.close()
         self._process.wait()
 
-    def run(self, tree: Path, arguments: Sequence[str]) -> subprocess.CompletedProcess[str] | None:
+    def run(
+        self, tree: Path, arguments: Sequence[str], environment: Mapping[str, str]
+    ) -> subprocess.CompletedProcess[str] | None:
         """pytest with ``arguments``, in the copy ``tree``; ``None`` if it does not end in time."""
+        assert self._process.stdin is not None
         assert self._process.stdout is not None
         # pytest's plugins are among the modules that are there already.
-        all_arguments = ["-W", "ignore::pytest.PytestAssertRewriteWarning", *arguments]
-        self._write(
-            {
-                "tree": str(tree),
-                "environment": environment_of(tree, **IMPATIENT),
-                "arguments": all_arguments,
-                "seconds": SECONDS_MAX,
-            }
-        )
+        all_arguments = [*PYTEST, "-W", "ignore::pytest.PytestAssertRewriteWarning", *arguments]
+        request = {
+            "tree": str(tree),
+            "environment": environment_of(tree, **environment),
+            "arguments": all_arguments,
+            "seconds": SECONDS_MAX,
+        }
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
             raise RuntimeError("the Python that runs the tests has ended: see above")
@@ -131,11 +131,6 @@ class WarmPython:
             if answer["status"] is None
             else subprocess.CompletedProcess([], answer["status"], answer["output"], "")
         )
-
-    def _write(self, line: Any) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(line) + "\n")
-        self._process.stdin.flush()
 
 
 def copy_to(original: Path) -> None:
@@ -151,44 +146,6 @@ def copy_to(original: Path) -> None:
     unfold(original / "txtopo")
     command = [sys.executable, "-m", "compileall", "-q", "-j", str(SIDE_BY_SIDE), "txtopo", "tests"]
     subprocess.run(command, cwd=original, stdout=subprocess.DEVNULL, check=True)
-
-
-def failing_unbroken(
-    chosen: Sequence[Mutation], original: Path
-) -> tuple[dict[str, str], list[str]]:
-    """Run the tests of all ``chosen`` mutations in ``original``: the first failed test by the name
-    of the mutation, and the modules that the tests import."""
-    file = original / "selections.json"
-    file.write_text(json.dumps([mutation.tests for mutation in chosen]))
-    files = sorted(
-        {test.partition("::")[0] for mutation in chosen for test in mutation.tests if ".py" in test}
-    )
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        *PYTEST,
-        "-n",
-        str(SIDE_BY_SIDE),
-        "--dist",
-        "loadfile",
-        "-p",
-        baseline.__name__,
-        *files,
-    ]
-    environment = environment_of(original, **{baseline.FILE_VARIABLE: str(file)})
-    done = subprocess.run(
-        command, cwd=original, env=environment, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        print(done.stdout, done.stderr, flush=True)
-    if done.returncode not in (0, 1):
-        raise RuntimeError("the tests of the mutations cannot be run: see above")
-    answer = json.loads(file.read_text())
-    file.unlink()
-    return {chosen[int(number)].name: test for number, test in answer["failed"].items()}, answer[
-        "modules"
-    ]
 
 
 def apply(mutation: Mutation, tree: Path) -> str | None:
@@ -216,13 +173,29 @@ def judge(mutation: Mutation, original: Path, python: WarmPython) -> Verdict:
         if reason is not None:
             return Verdict(mutation.name, "broken", 0.0, reason)
         for _ in range(2):
-            done = python.run(tree, [*PYTEST, "--timeout", "120", "-x", *mutation.tests])
+            done = python.run(tree, [*BOUNDED, *mutation.tests], IMPATIENT)
             verdict = verdict_of(mutation, done, time.monotonic() - began)
             # A fixture may fail without the mutation's doing, as a server that does not start in
             # time.
             if done is None or "\nERROR " not in done.stdout or "\nFAILED " in done.stdout:
                 break
+    if verdict.is_good and (reason := fails_unbroken(mutation, verdict, original, python)):
+        return replace(verdict, word="broken", detail=reason)
     return verdict
+
+
+def fails_unbroken(
+    mutation: Mutation, verdict: Verdict, original: Path, python: WarmPython
+) -> str | None:
+    """The reason why a test that notices ``mutation`` proves nothing: it fails in ``original``."""
+    unbroken = python.run(original, [verdict.detail], {}) if "::" in verdict.detail else None
+    # A test that hangs has no id here, nor has one whose id pytest does not print in full.
+    if unbroken is None or unbroken.returncode not in (0, 1):
+        unbroken = python.run(original, mutation.tests, {})
+    if unbroken is not None and unbroken.returncode == 0:
+        return None
+    end = "does not end" if unbroken is None else "\n".join(unbroken.stdout.splitlines()[-15:])
+    return f"{verdict.detail}: fails without the mutation, too: {end}"
 
 
 def verdict_of(
@@ -263,16 +236,11 @@ def verdicts(chosen: Sequence[Mutation]) -> Iterator[Verdict]:
         )
         original.mkdir()
         copy_to(original)
-        failing, modules = failing_unbroken(chosen, original)
         pythons = queue.SimpleQueue[WarmPython]()
         for _ in range(SIDE_BY_SIDE):
-            pythons.put(stack.enter_context(WarmPython(modules)))
+            pythons.put(stack.enter_context(WarmPython()))
 
         def judged(mutation: Mutation) -> Verdict:
-            if mutation.name in failing:
-                return Verdict(
-                    mutation.name, "broken", 0.0, f"{failing[mutation.name]} fails without it"
-                )
             python = pythons.get()
             try:
                 return judge(mutation, original, python)

@@ -24,18 +24,32 @@ import threading
 import warnings
 from typing import Any
 
-OF_THE_TREE = {"__main__", "__mp_main__", "txtopo", "tests", "starter", "bench", "docs", "conftest"}
-"""The first parts of the names of modules that a copy of the tree has."""
+MODULES = (
+    "_hypothesis_pytestplugin",
+    "anyio.pytest_plugin",
+    "cloudpickle",
+    "confluent_kafka",
+    "hypothesis.strategies",
+    "kazoo.client",
+    "psycopg",
+    "pydantic",
+    "pymysql",
+    "pyspark.sql",
+    "pytest",
+    "pytest_timeout",
+    "redis",
+    "sqlalchemy",
+    "xdist.plugin",
+)
+"""The packages of others whose imports cost the tests most."""
 
 
-def warm_up(modules: list[str]) -> None:
-    """Import ``modules``, as far as they can be imported and are not the tree's."""
+def warm_up() -> None:
+    """Import :data:`MODULES`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name in modules:
-            if name.partition(".")[0] not in OF_THE_TREE:
-                with contextlib.suppress(Exception):
-                    importlib.import_module(name)
+        for name in MODULES:
+            importlib.import_module(name)
         # What imports left is not to be a fork's to collect, and to complain of.
         gc.collect()
     gc.freeze()
@@ -78,7 +92,7 @@ def waited(child: int, seconds: float) -> int | None:
 
 def main() -> None:
     """Answer requests until the standard input ends."""
-    warm_up(json.loads(sys.stdin.readline()))
+    warm_up()
     import pytest
 
     for line in sys.stdin:

@@ -69,6 +69,30 @@ def test_a_run_that_does_not_end_has_noticed_the_mutation() -> None:
     assert runner.verdict_of(TRIAL, None, 900.0).word == "noticed"
 
 
+class Python:
+    """Answers with the given outputs, first for a tree with the mutation; "passed" is status 0."""
+
+    def __init__(self, mutated: Sequence[str], unbroken: Sequence[str] = ("passed",)) -> None:
+        self._left = {"after": list(mutated), "before": list(unbroken)}
+
+    def run(self, tree: Path, arguments: Sequence[str], environment: Any) -> Any:
+        word = self._left[(tree / "a.py").read_text()].pop(0)
+        status = {"passed": 0, "no such test": 4}.get(word, 1)
+        output = f"=\n{word} tests/a.py::test_a - RuntimeError\n"
+        return None if word == "hangs" else subprocess.CompletedProcess([], status, output, "")
+
+    @property
+    def is_used_up(self) -> bool:
+        return not any(self._left.values())
+
+
+def judged(python: Python, tree: Path) -> str:
+    (tree / "a.py").write_text("before")
+    warm: Any = python
+    trial = Mutation("trial", "a.py", "before", "after", ("tests/a.py",))
+    return runner.judge(trial, tree, warm).word
+
+
 @pytest.mark.parametrize(
     ("outputs", "word"),
     [(["ERROR", "FAILED"], "noticed"), (["ERROR", "ERROR"], "broken"), (["FAILED"], "noticed")],
@@ -76,62 +100,27 @@ def test_a_run_that_does_not_end_has_noticed_the_mutation() -> None:
 def test_a_fixture_that_failed_is_tried_once_more(
     outputs: list[str], word: str, tmp_path: Path
 ) -> None:
-    left = list(outputs)
-
-    class Python:
-        def run(self, tree: Path, arguments: Sequence[str]) -> Any:
-            assert (tree / "a.py").read_text() == "after"
-            return subprocess.CompletedProcess(
-                [], 1, f"=\n{left.pop(0)} tests/a.py::test_a - RuntimeError\n", ""
-            )
-
-    (tmp_path / "a.py").write_text("before")
-    python: Any = Python()
-    assert (
-        runner.judge(
-            Mutation("trial", "a.py", "before", "after", ("tests/a.py",)), tmp_path, python
-        ).word
-        == word
-    )
-    assert left == []
+    python = Python(outputs, ["passed"] if word == "noticed" else [])
+    assert judged(python, tmp_path) == word
+    assert python.is_used_up
 
 
-TESTS = """
-import pytest
-@pytest.mark.parametrize("backend", ["memory", "redis"])
-def test_one(backend): assert backend == "memory"
-class TestOthers:
-    def test_two(self): pass
-    def test_three(self): assert False
-"""
-
-
-@pytest.mark.thorough
-def test_a_mutation_whose_test_fails_without_it_is_told_from_those_whose_tests_pass(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("output", "unbroken", "word"),
+    [
+        ("FAILED", ["FAILED"], "broken"),
+        ("FAILED", ["no such test", "passed"], "noticed"),
+        ("FAILED", ["no such test", "FAILED"], "broken"),
+        ("hangs", ["passed"], "noticed"),
+        ("hangs", ["hangs"], "broken"),
+    ],
+)
+def test_a_test_that_fails_without_the_mutation_too_proves_nothing(
+    output: str, unbroken: list[str], word: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "tests").symlink_to(ROOT / "tests")
-    (tmp_path / "test_a.py").write_text(TESTS)
-    (tmp_path / "test_b.py").write_text("def test_four(): pass")
-    selections = {
-        "a failed file": ("test_b.py", "test_a.py"),
-        "a failed test": ("test_a.py::TestOthers::test_three",),
-        "failed cases": ("test_a.py::test_one",),
-        "a failed keyword": ("test_a.py", "-k", "one and redis"),
-        "a file": ("test_b.py",),
-        "a test": ("test_a.py::TestOthers::test_two",),
-        "a keyword": ("test_a.py", "test_b.py", "-k", "(memory or others) and not three"),
-    }
-    chosen = [Mutation(name, "a.py", "a", "b", tests) for name, tests in selections.items()]
-    failing, modules = runner.failing_unbroken(chosen, tmp_path)
-    of_one, of_three = "test_a.py::test_one[redis]", "test_a.py::TestOthers::test_three"
-    assert failing == {
-        "a failed file": of_one,
-        "a failed test": of_three,
-        "failed cases": of_one,
-        "a failed keyword": of_one,
-    }
-    assert "pytest" in modules
+    python = Python([output], unbroken)
+    assert judged(python, tmp_path) == word
+    assert python.is_used_up
 
 
 def test_of_each_guard_at_most_one_mutation_is_chosen_and_its_tests_need_no_server(
