@@ -159,4 +159,5 @@ def finish_all(exports: Sequence[Export], is_killed: Callable[[], bool]) -> None
                 export.request_stop()
         left = [export for export in left if not export.wait(EMPTY_POLL_S)]
     for export in left:
-        export.give_up()
+        if not export.wait(0.0):
+            export.give_up()
