@@ -46,11 +46,17 @@ class Cluster:
 
     @property
     def leader(self) -> int:
-        """The place among the brokers of the topic's leader."""
-        topic = self.sales.topic
-        known = self.sales.kafka.admin.list_topics(topic, timeout=PATIENCE_S)
-        leader: int = known.topics[topic].partitions[0].leader - 1
-        return leader
+        """The place among the brokers of the topic's leader, once the topic has a leader."""
+        leaders: list[int] = []
+
+        def has_leader() -> bool:
+            topics = self.sales.kafka.admin.list_topics(self.sales.topic, timeout=PATIENCE_S).topics
+            partitions = topics[self.sales.topic].partitions.values()
+            leaders[:] = [partition.leader - 1 for partition in partitions if partition.leader > 0]
+            return bool(leaders)
+
+        wait_until(has_leader, f"a leader of topic {self.sales.topic}")
+        return leaders[0]
 
     def sink(self, **arguments: float) -> KafkaSink:
         return self.sales.sink(servers=self.servers, **arguments)
@@ -130,7 +136,7 @@ def test_too_few_brokers_in_sync_fail_the_attempt_until_they_are_back(
     with monkeypatch.context() as patch:
         for module, name in TIME_OUTS:
             patch.setattr(module, name, 3.0)
-        with pytest.raises(FailedException, match="timed out"):
+        with pytest.raises(FailedException, match="Kafka sink: writing"):
             cluster.sales.write(worker, 2, 0, ["b"], tasks=1, sink=sink)
     worker.close()
     brokers[2].start()

@@ -32,7 +32,7 @@ def fed(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
         row_bytes=1000,
         transactions=210,
         sample_every=15,
-        total={"pause_s": 0.06, "ballast_bytes": 100_000},
+        total={"pause_s": 0.2, "ballast_bytes": 100_000},
         conf={"max_spout_pending": PENDING, "inline_bytes_max": INLINE_BYTES_MAX},
     )
     return drive(tmp_path_factory.mktemp("fed"), scenario)

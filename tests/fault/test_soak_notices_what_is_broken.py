@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.soak.__main__ import STORES
 from tests.soak.driver import ROOT
 from tests.soak.trial import Plan, Trial
@@ -79,7 +80,7 @@ def test_a_store_that_applies_twice_ends_the_soak_with_all_it_takes_to_look_into
 )
 def test_broken_foundations_are_noticed(sabotage: str, workload: str, violation: str) -> None:
     outcome = Trial(
-        Plan(World("", 2, (workload,), sabotage=sabotage), ("none",), 40.0, outside=False)
+        Plan(World("", 2, (workload,), sabotage=sabotage), ("none",), PATIENCE_S, outside=False)
     ).run()
     assert outcome.directory is not None, f"nothing was noticed in {outcome.transactions}"
     shutil.rmtree(outcome.directory)
@@ -87,14 +88,13 @@ def test_broken_foundations_are_noticed(sabotage: str, workload: str, violation:
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(400)
 @pytest.mark.rule(34)
 @pytest.mark.parametrize("store", STORES)
 def test_a_fence_whose_transactions_are_not_counted_is_noticed_when_a_replica_with_a_part_of_an_attempt_takes_over(
     store: str,
 ) -> None:
     world = World("", 2, ("append", "words"), store=store, sabotage="no-counts")
-    outcome = Trial(Plan(world, ("fail-over",), 120.0, outside=True)).run()
+    outcome = Trial(Plan(world, ("fail-over",), PATIENCE_S, outside=True)).run()
     assert outcome.directory is not None, f"nothing was noticed in {outcome.tally}"
     shutil.rmtree(outcome.directory)
     assert re.search(r"append: |words: ", "\n".join(outcome.violations)), outcome.violations

@@ -42,7 +42,12 @@ TWO_PROCESSES = "local-cluster[2,1,512]"
 """Two executors of one core each. Spark takes them to be on one host, and starts a second copy of a
 task on another host only."""
 
-CONF = {"spark.executor.memory": "512m", "spark.executorEnv.PYTHONPATH": str(ROOT)}
+CONF = {
+    "spark.executor.memory": "512m",
+    "spark.executorEnv.PYTHONPATH": str(ROOT),
+    # Spark would kill an executor that a scenario has stopped, and its zombie with it.
+    "spark.network.timeout": "900s",
+}
 LENIENT = {
     **CONF,
     "spark.task.maxFailures": "4",

@@ -105,6 +105,17 @@ def _expecting_nothing(
         level,
         sending,
         None,
-        (data for data in incoming if data[:1] != wire.REPORT),
+        _without_report(incoming),
         buffer,
     )
+
+
+def _without_report(incoming: Iterator[bytes]) -> Iterator[bytes]:
+    """A pinned result as if it came from the driver, which sends an empty record for no tuples."""
+    is_empty = True
+    for data in incoming:
+        if data[:1] != wire.REPORT:
+            is_empty = False
+            yield data
+    if is_empty:
+        yield b""
