@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import concurrent.futures
 import datetime
+import itertools
 import re
 import threading
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from tests.servers.kafka import ENDLESS_S, MEMORY_AND_BROKER, KafkaServer
 from tests.topic_drive import REFRESH_S
@@ -307,6 +309,28 @@ def test_a_transaction_asks_at_most_once_for_the_ends_of_all_partitions(
     assert drive.is_ready
     assert drive.next() == ["more"]
     assert asked == [3]
+
+
+@pytest.mark.in_gate("*memory")
+def test_a_broker_that_lags_behind_its_controller_is_asked_again(
+    kafka: KafkaServer, driven: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drive = driven(KafkaTransactionalSpout, filled(kafka, 5))
+    admin, asked = drive.planner._log.admin, itertools.count(1)
+    list_offsets = admin.list_offsets
+
+    def refused(requests: Any, **more: Any) -> Any:
+        if next(asked) > 5:
+            return list_offsets(requests, **more)
+        answers = {place: concurrent.futures.Future[Any]() for place in requests}
+        for answer in answers.values():
+            error = KafkaError(KafkaError.UNKNOWN_LEADER_EPOCH)
+            answer.set_exception(KafkaException(error))
+        return answers
+
+    monkeypatch.setattr(admin, "list_offsets", refused)
+    assert drive.rest() == numbered(0, 5, "0-")
+    assert next(asked) > 5
 
 
 # -- lag and progress ----------------------------------------------------------------------------

@@ -86,7 +86,8 @@ _REFUSALS = 3
 _NEWS_S = 1.0
 """How long the question for leaders may take."""
 _OFFSETS_TIMEOUT_S = 4.0
-"""How long a question for offsets may take. After a failure it is asked again."""
+"""How long a question for offsets may take, and how long failed answers are asked again, once at
+least."""
 
 _HEARSAY_S, _HEARSAY_TICK_S = 1.0, 0.1
 """How long a broker may lack a topic or a partition that another broker knows, and how long to wait
@@ -250,14 +251,20 @@ class Log:
 
     def offsets(self, wanted: dict[Partition, Any], isolation: str = "") -> dict[Partition, Offset]:
         """Each partition's offset by its ``OffsetSpec``, in one call."""
-        try:
-            return self._offsets(wanted, isolation)
-        except (errors.FailedException, UnknownTopicError):
+        deadline, pause_s = time.monotonic() + _OFFSETS_TIMEOUT_S, 0.0
+        while True:
+            try:
+                return self._offsets(wanted, isolation)
+            except (errors.FailedException, UnknownTopicError) as error:
+                is_late = isinstance(error, UnknownTopicError) or time.monotonic() > deadline
+                if pause_s and is_late:
+                    raise
             # The client may know an old leader, or lack a new partition, and looks for it only on
-            # request.
+            # request. A broker that has just begun may know an older epoch than its controller.
             with contextlib.suppress(self._kafka.KafkaException):
                 self.admin.list_topics(timeout=_NEWS_S)
-            return self._offsets(wanted, isolation)
+            time.sleep(pause_s)
+            pause_s = _HEARSAY_TICK_S
 
     def _offsets(self, wanted: dict[Partition, Any], isolation: str) -> dict[Partition, Offset]:
         if not wanted:
