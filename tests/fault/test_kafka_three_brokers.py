@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.patience import PATIENCE_S, wait_until
-from tests.servers.kafka import TIME_OUTS, KafkaServer, three_brokers
+from tests.servers.kafka import COORDINATORS, TIME_OUTS, KafkaServer, three_brokers
 from tests.topic_drive import Drive
 from tests.topologies.kafka_sinks import Sales
 from tests.topologies.stepped_tasks import Task, set_points
@@ -46,16 +46,30 @@ class Cluster:
 
     @property
     def leader(self) -> int:
-        """The place among the brokers of the topic's leader, once the topic has a leader."""
+        """The place among the brokers of the topic's leader."""
+        return self._leader(self.sales.topic, 0)
+
+    @property
+    def coordinator(self) -> int:
+        """The place among the brokers of the transaction coordinator for the sink's only task."""
+        hashed = 0
+        for character in f"{self.sales.auxiliary_topic}.0":
+            hashed = (31 * hashed + ord(character)) & 0xFFFFFFFF
+        hashed -= (hashed & 0x80000000) << 1
+        return self._leader("__transaction_state", abs(hashed) % COORDINATORS)
+
+    def _leader(self, topic: str, partition: int) -> int:
+        """The place of a partition's leader, once there is a leader."""
         leaders: list[int] = []
 
         def has_leader() -> bool:
-            topics = self.sales.kafka.admin.list_topics(self.sales.topic, timeout=PATIENCE_S).topics
-            partitions = topics[self.sales.topic].partitions.values()
-            leaders[:] = [partition.leader - 1 for partition in partitions if partition.leader > 0]
+            topics = self.sales.kafka.admin.list_topics(topic, timeout=PATIENCE_S).topics
+            partitions = topics[topic].partitions
+            known = [partitions[partition].leader] if partition in partitions else []
+            leaders[:] = [leader - 1 for leader in known if leader > 0]
             return bool(leaders)
 
-        wait_until(has_leader, f"a leader of topic {self.sales.topic}")
+        wait_until(has_leader, f"a leader of partition {partition} in topic {topic}")
         return leaders[0]
 
     def sink(self, **arguments: float) -> KafkaSink:
@@ -93,22 +107,24 @@ class Cluster:
 
 
 @pytest.mark.rule(28, 40)
-@pytest.mark.parametrize("is_leader", [True, False], ids=["the leader", "a follower"])
+@pytest.mark.parametrize("role", ["leader", "follower", "coordinator"])
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_broker_dies_and_the_others_take_over(
     brokers: list[KafkaServer],
     process: WorkerProcess,
     monkeypatch: pytest.MonkeyPatch,
     phase: str,
-    is_leader: bool,
+    role: str,
 ) -> None:
     set_points(monkeypatch)
     # The first broker is the controller, and stays.
-    while (cluster := Cluster(brokers)).leader == 0:
-        pass
-    leader = cluster.leader
-    victim = leader if is_leader else 3 - leader
-    cluster.replay(1, 0, ["a"])
+    while True:
+        cluster = Cluster(brokers)
+        cluster.replay(1, 0, ["a"])
+        leader, coordinator = cluster.leader, cluster.coordinator
+        if leader > 0 and coordinator > 0:
+            break
+    victim = {"leader": leader, "follower": 3 - leader, "coordinator": coordinator}[role]
     task = Task(lambda: cluster.write(process, 2, 0, ["b1", "b2"]))
     for _ in range(PHASES.index(phase)):
         task.step()
@@ -117,7 +133,8 @@ def test_a_broker_dies_and_the_others_take_over(
     assert task.outcome == 2 or isinstance(task.outcome, FailedException), task.outcome
     process.close()
     cluster.replay(2, 1, ["b1", "b2"])
-    assert (cluster.leader != leader) == is_leader
+    assert (cluster.leader != leader) == (victim == leader)
+    assert (cluster.coordinator != coordinator) == (victim == coordinator)
     cluster.replay(3, 0, ["c"])
     assert cluster.sales.values == ["a", "b1", "b2", "c"]
     assert cluster.read() == ["a", "b1", "b2", "c"]

@@ -231,7 +231,8 @@ class TestReading:
         with monkeypatch.context() as patch:
             patch.setattr(auxiliary, "DECIDED_S", 0.2)
             with pytest.raises(
-                FailedException, match="another producer has an open transaction there"
+                FailedException,
+                match=r"open transaction there\n.* `txtopo kafka abort kafka://\S+ --topology",
             ):
                 sales.write(other, 2, 0, ["b"])
         stranger.abort_transaction(PATIENCE_S)

@@ -62,6 +62,10 @@ OPEN_S = 600
 """How long a transaction may be open: longer than any wait of a test, so that no test waits for a
 time-out of the broker by mistake."""
 
+COORDINATORS = 6
+"""Partitions for transactions in a cluster. A transactional id's hash chooses one, whose leader
+coordinates the transactions."""
+
 ENDLESS_S = 3 * PATIENCE_S
 """Longer than the waits of all tests. Clients in C cannot be interrupted meanwhile."""
 
@@ -508,6 +512,7 @@ def three_brokers() -> Iterator[list[KafkaServer]]:
         "default.replication.factor": "3",
         "min.insync.replicas": "2",
         "offsets.topic.replication.factor": "3",
+        "transaction.state.log.num.partitions": str(COORDINATORS),
         "transaction.state.log.replication.factor": "3",
         "transaction.state.log.min.isr": "2",
         # A dead broker's partitions move when its session is over.

@@ -55,6 +55,12 @@ def topology(kind="server", tasks=2, grouping="fields", bolt=Writes, opaque=Fals
     return builder.build_topology()
 
 
+def to_kafka():
+    builder = TransactionalTopologyBuilder("judged", "lines", FileTransactionalSpout("*.txt", bytes_per_batch=10))
+    builder.set_bolt("count", KafkaSink("kafka.example:9092", "orders", value="line"), 2).shuffle_grouping("lines")
+    return builder
+
+
 def own():
     return topology(grouping="shuffle", bolt=OwnKeys)
 
@@ -150,6 +156,10 @@ def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (
             "topology('both')",
             f"{REPEATED}  count  {KEPT}by fields(line)\n  count  a sink, rows: exactly once\n",
+        ),
+        (
+            "to_kafka",
+            f"{REPEATED}  count  KafkaSink kafka://kafka.example:9092#orders, records, appended: exactly once for readers of committed records\n",
         ),
         (
             "topology('none')",

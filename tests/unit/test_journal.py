@@ -312,6 +312,14 @@ def test_a_reader_reads_no_more_segments_than_it_needs_and_misses_no_attempt(
     assert sorted(fold.fold(journal.failed(3)).transactions) == [5000]
 
 
+def test_metadata_that_looks_like_a_commit_hides_no_failed_attempt(tmp_path: Path) -> None:
+    alike = {"0": {"txid": 9, "attempt": 0, "outcome": "committed"}}
+    write(tmp_path, attempt(1), attempt(2, 0, "failed", metadata=alike))
+    journal = reader.Reader(tmp_path)
+    assert sorted(fold.fold(journal.failed(3)).transactions) == [2]
+    assert journal.extent()[2] == 2
+
+
 def test_a_transaction_is_told_with_the_attempts_discarded_with_it(tmp_path: Path) -> None:
     failing = TransactionAttempt(2, 0)
     write(

@@ -16,6 +16,7 @@ import pytest
 from txtopo.connectors.kafka import (
     KafkaTransactionalSpout,
     OpaqueKafkaTransactionalSpout,
+    auxiliary,
     planning,
     upkeep,
 )
@@ -247,7 +248,7 @@ def test_a_secret_in_any_part_of_an_address_is_refused_and_not_repeated(url: str
 def test_an_at_sign_behind_the_host_of_an_address_is_no_secret(url: str) -> None:
     cluster = spout(client={"sasl.oauthbearer.token.endpoint.url": url}).source.cluster
     assert cluster.config({})["sasl.oauthbearer.token.endpoint.url"] == url
-    address = upkeep.address_of(cluster, None)
+    address = auxiliary.address_of(cluster, None)
     assert upkeep.open_topics(address, "kafka", "shop").command("clear", "shop").count(address) == 1
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from txtopo.connectors.delta.table import DeltaRecords
 from txtopo.connectors.files import upkeep as files
-from txtopo.connectors.kafka import upkeep
+from txtopo.connectors.kafka import auxiliary, upkeep
 from txtopo.stores import by_address
 from txtopo.topology.kept import Kept
 
 EXAMPLES = (
     *by_address.EXAMPLES,
-    f"{upkeep.SCHEME}://host:port,host:port",
+    f"{auxiliary.SCHEME}://host:port,host:port",
     "/directory/of/files",
     "s3://bucket/folder",
 )
@@ -28,7 +28,7 @@ def open_kept(address: str, name: str, topology_id: str | None, must_exist: bool
     :raises errors.UsageError: the store ``must_exist`` and does not, its server does not answer, or
         a sink's records are asked for without a topology.
     """
-    if address.startswith(f"{upkeep.SCHEME}://"):
+    if address.startswith(f"{auxiliary.SCHEME}://"):
         return upkeep.open_topics(address, name, topology_id)
     if files.takes(address):
         records = files.open_records(address, name)

@@ -19,10 +19,23 @@ commits, no later one by more than this has begun."""
 
 _TXID = re.compile(rb'"txid":(\d+)')
 _BECAUSE_OF = re.compile(rb'"because_of":"(\d+)')
-COMMITTED = re.compile(rb'"txid":(\d+),"attempt":(\d+),"outcome":"committed"')
+COMMITTED = re.compile(
+    rb'\{"v":\d+,"kind":"attempt","at":[^,]*,"txid":(\d+),"attempt":(\d+),"outcome":"committed"'
+)
+"""How the line of a committed attempt begins. The spout's metadata follows, and may look alike."""
 _IS_COMMITTED = b'"outcome":"committed"'
 
 Keep = Callable[[bytes], bool]
+
+
+def _last_commit(data: bytes) -> re.Match[bytes] | None:
+    """The last line in ``data`` about a committed attempt."""
+    at = len(data)
+    while (at := data.rfind(_IS_COMMITTED, 0, at)) >= 0:
+        at = data.rfind(b"\n", 0, at) + 1
+        if (committed := COMMITTED.match(data, at)) is not None:
+            return committed
+    return None
 
 
 class Reader:
@@ -51,7 +64,7 @@ class Reader:
                 if heads[0].get("generation") != newest_of:
                     continue
                 oldest = COMMITTED.search(data)
-                newest = COMMITTED.search(data, data.rfind(b"\n", 0, data.rfind(_IS_COMMITTED)))
+                newest = _last_commit(data)
                 begins_at = heads[0]["current"]
                 if heads[0].get("continued"):
                     begins_at = None if oldest is None else int(oldest[1])
@@ -87,7 +100,7 @@ class Reader:
     def failed(self, count: int) -> list[records.Record]:
         """All records about the ``count`` newest transactions with failed attempts."""
         txids: set[int] = set()
-        for record in self._read(lambda line: _IS_COMMITTED not in line, lambda: 0):
+        for record in self._read(lambda line: COMMITTED.match(line) is None, lambda: 0):
             if record["kind"] == "attempt" and record["outcome"] not in fold.NOT_FAILED:
                 txids.add(record["txid"])
         return self.about(sorted(txids)[-count:])
@@ -107,7 +120,7 @@ class Reader:
             for line in reversed(lines):
                 if keep(line):
                     backwards += self._decoded(line)
-                committed = COMMITTED.search(line)
+                committed = COMMITTED.match(line)
                 if committed is not None and int(committed[1]) + WINDOW_MAX < lowest():
                     goes_on = False
                     break

@@ -122,7 +122,7 @@ class Watch:
         segment.offset += end
         segment.is_torn = end < len(data)
         for line in data[:end].splitlines():
-            committed = reader.COMMITTED.search(line)
+            committed = reader.COMMITTED.match(line)
             if committed is not None and self._is_old(segment.run[0], int(committed[1])):
                 self._note_commit(int(committed[1]), int(committed[2]))
                 continue

@@ -13,7 +13,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import shlex
 import time
+import urllib.parse
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -21,6 +23,13 @@ from txtopo import errors
 from txtopo.connectors.kafka import client
 from txtopo.connectors.kafka.log import OF_THE_GROUP, Log, UnknownTopicError
 from txtopo.sinks import task_ledger
+
+SCHEME = "kafka"
+"""How the address of auxiliary topics begins."""
+
+TOPIC = "transactions_topic"
+"""The option in an address for the sink's argument ``transactions_topic``. All other options are
+settings in ``client``."""
 
 VERSION = 1
 """The version of the records' form."""
@@ -60,6 +69,18 @@ class Record(task_ledger.Record):
     def value(self) -> bytes:
         """The record as JSON."""
         return json.dumps({"version": VERSION, **dataclasses.asdict(self)}).encode()
+
+
+def address_of(cluster: client.Cluster, topic: str | None) -> str:
+    """The auxiliary topics' address for the command line:
+    ``kafka://host:port?security.protocol=SASL_SSL``."""
+    options = {TOPIC: topic} if topic else {}
+    options.update(
+        (name, str(value).lower() if isinstance(value, bool) else str(value))
+        for name, value in cluster.settings.items()
+    )
+    query = urllib.parse.urlencode(options, quote_via=urllib.parse.quote)
+    return f"{SCHEME}://{cluster.servers}{f'?{query}' if query else ''}"
 
 
 def topic_name(topology_id: str, component: str) -> str:
@@ -182,7 +203,8 @@ class AuxiliaryTopic:
 
         :raises errors.FailedException: another producer has begun there since.
         """
-        why = "another producer has an open transaction there. `txtopo store show` tells where, and `txtopo kafka abort` ends it"
+        place = shlex.quote(address_of(self._log.cluster, self.name))
+        why = f"another producer has an open transaction there\n  To end it, type `txtopo kafka abort {place} --topology ID --execute`."
         self._wait_for(why, lambda: not self.undecided(tasks), DECIDED_S)
 
     def ends(self, tasks: Iterable[int], isolation: str = "read_committed") -> dict[int, int]:

@@ -283,7 +283,7 @@ class Ledger(task_ledger.TaskLedger):
         return places.Place(
             self.name,
             self.sink,
-            upkeep.address_of(self.cluster, self.transactions_topic),
+            auxiliary.address_of(self.cluster, self.transactions_topic),
             "",
             opaque=False,
         )

@@ -7,7 +7,6 @@ Runs on: driver and executor. Broker errors that pass become
 from __future__ import annotations
 
 import collections
-import concurrent.futures
 import contextlib
 import logging
 import time
@@ -47,7 +46,6 @@ _WRONG_SET_UP = {
     "UNKNOWN_TOPIC_OR_PART": "Check the name, or make the topic first.",
 }
 """The cure, by the name of a Kafka error that no second try mends."""
-
 
 POSITIONED = {
     "group.id": "txtopo",
@@ -118,10 +116,6 @@ class Log:
         self.cluster, self.isolation = cluster, isolation
         self._kafka = cluster.confluent_kafka()
         self._admin: Any = None
-        self._publishing: tuple[concurrent.futures.Future[Any], dict[Partition, int]] | None = None
-        self._has_complained = False
-        self.published: dict[Partition, int] = {}
-        """The offsets that were published last."""
         self._refused: collections.deque[Any] = collections.deque(maxlen=8)
         """Errors that reached the clients outside any answer, since the last answer."""
 
@@ -359,50 +353,6 @@ class Log:
         leader compares the epoch with the log."""
         epoch = {"leader_epoch": position.epoch} if position.epoch >= 0 else {}
         consumer.assign([self._kafka.TopicPartition(*place, position.offset, **epoch)])
-
-    def publish(self, group: str, offsets: dict[Partition, int], wait_s: float = 0.0) -> None:
-        """Begin to publish ``offsets`` for consumer group ``group``, unless the last publication is
-        still under way after ``wait_s``. Wait for the answer for what is left of ``wait_s``. Never
-        fails. :attr:`published` has offsets that the brokers have taken, once this is called
-        again."""
-        deadline = time.monotonic() + wait_s
-        if not self._is_answered(group, wait_s) or self.published == offsets:
-            return
-        places = [
-            self._kafka.TopicPartition(topic, partition, offset)
-            for (topic, partition), offset in offsets.items()
-        ]
-        try:
-            request = self._kafka.ConsumerGroupTopicPartitions(group, places)
-            (future,) = self.admin.alter_consumer_group_offsets(
-                [request], request_timeout=client.CALL_TIMEOUT_S
-            ).values()
-        except (self._kafka.KafkaException, errors.FailedException) as error:
-            LOGGER.debug("offsets of group %s: %s", group, error)
-            return
-        self._publishing = future, offsets
-        self._is_answered(group, deadline - time.monotonic())
-
-    def _is_answered(self, group: str, wait_s: float) -> bool:
-        """Whether no publication is under way after ``wait_s``."""
-        if self._publishing is None:
-            return True
-        future, offsets = self._publishing
-        if not concurrent.futures.wait([future], max(0.0, wait_s)).done:
-            return False
-        self._publishing, error = None, future.exception()
-        if error is None:
-            refused = [each.error for each in future.result().topic_partitions]
-            error = next((each for each in refused if each is not None), None)
-        if error is None:
-            self.published = offsets
-        elif not self._has_complained:
-            text = (
-                "the offsets of consumer group %s could not be published, and are tried again: %s"
-            )
-            LOGGER.warning(text, group, error)
-        self._has_complained = error is not None
-        return True
 
     def close(self) -> None:
         """Give connections back. The log may be asked again."""

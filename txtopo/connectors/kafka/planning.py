@@ -44,6 +44,7 @@ from txtopo.connectors.kafka.log import (
     UnknownTopicError,
     partitions_of,
 )
+from txtopo.connectors.kafka.progress import Progress
 from txtopo.connectors.kafka.source import GROUP, LogChangedError, Source
 from txtopo.topology import spout
 
@@ -51,10 +52,6 @@ LOGGER = logging.getLogger("txtopo.kafka")
 
 _LOOKS = 5
 """How often to look at topics that change meanwhile."""
-_PUBLISH_S = 1.0
-"""The least time between two publications of positions."""
-_LAST_PUBLISH_S = 2.0
-"""How long a run's end waits until the last positions are published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +81,9 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         self._source, self._last_metadata, self._clock = source, last_metadata, clock
         self._reset = sources.reset_command(topology_id)
         self._log = source.log()
+        self._progress = (
+            None if source.client_group is None else Progress(self._log, source.client_group, clock)
+        )
         self._lock = threading.Lock()
         self._topics: dict[str, Topic] = {}
         self._looked_at = -float("inf")
@@ -99,8 +99,6 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         self._gone: set[Partition] = set()
         """Partitions that have gone, and that the user allows to skip, until they are back."""
         self._planned = 0
-        self._to_publish: dict[Partition, int] = {}
-        self._published_at = -float("inf")
         try:
             self._refresh(self._bind(last_metadata() or {}))
         except errors.FailedException as error:
@@ -122,7 +120,6 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         # thread must hold no lock.
         metadata = self._last_metadata() or {}
         with self._lock:
-            self._publish()
             last = self._bind(metadata)
             if self._clock() - self._looked_at >= self._source.refresh_s:
                 self._refresh(last)
@@ -173,8 +170,8 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
         """By partition, how many offsets lie between the committed position and the last known end.
         Also publishes the committed positions, if the user gave ``client_group``."""
         with self._lock:
-            self._to_publish = {_place(each): each["end"] for each in committed.values()}
-            self._publish()
+            if self._progress is not None:
+                self._progress.publish({_place(each): each["end"] for each in committed.values()})
             return {
                 f"{metadata['topic']}/{metadata['partition']}": max(0, end.offset - metadata["end"])
                 for metadata in committed.values()
@@ -193,18 +190,9 @@ class Planner(spout.PartitionedSpoutCoordinator, spout.OpaquePartitionedSpoutCoo
     def close(self) -> None:
         """Publish the last positions, and give connections back."""
         with self._lock:
-            self._publish(_LAST_PUBLISH_S)
+            if self._progress is not None:
+                self._progress.close()
             self._log.close()
-
-    def _publish(self, wait_s: float = 0.0) -> None:
-        """Publish the committed positions, if the user gave ``client_group``: at once if ``wait_s``
-        is given, else a second after the last publication."""
-        group, now = self._source.client_group, self._clock()
-        if group is None or self._to_publish == self._log.published:
-            return
-        if wait_s > 0 or now - self._published_at >= _PUBLISH_S:
-            self._published_at = now
-            self._log.publish(group, self._to_publish, wait_s)
 
     # -- partitions -------------------------------------------------------------------------------
 

@@ -17,34 +17,15 @@ from typing import Any
 
 from txtopo import errors
 from txtopo.connectors.kafka import auxiliary, client, producing
-from txtopo.connectors.kafka.auxiliary import AuxiliaryTopic, Record
+from txtopo.connectors.kafka.auxiliary import SCHEME, TOPIC, AuxiliaryTopic, Record, address_of
 from txtopo.connectors.kafka.log import Log, UnknownTopicError, partitions_of
 from txtopo.connectors.kafka.messages import FIELD
 from txtopo.sinks.task_ledger import fences_of
 from txtopo.stores import place as places
 from txtopo.topology import kept
 
-SCHEME = "kafka"
-"""How the address of auxiliary topics begins."""
-
-_TOPIC = "transactions_topic"
-"""The option in an address for the sink's argument ``transactions_topic``. All other options are
-settings in ``client``."""
-
 _TIMEOUT_S = 60.0
 """How long a transaction may be open."""
-
-
-def address_of(cluster: client.Cluster, topic: str | None) -> str:
-    """The auxiliary topics' address for the command line:
-    ``kafka://host:port?security.protocol=SASL_SSL``."""
-    options = {_TOPIC: topic} if topic else {}
-    options.update(
-        (name, str(value).lower() if isinstance(value, bool) else str(value))
-        for name, value in cluster.settings.items()
-    )
-    query = urllib.parse.urlencode(options, quote_via=urllib.parse.quote)
-    return f"{SCHEME}://{cluster.servers}{f'?{query}' if query else ''}"
 
 
 def open_topics(address: str, name: str, topology_id: str | None) -> AuxiliaryTopics:
@@ -66,7 +47,7 @@ def open_topics(address: str, name: str, topology_id: str | None) -> AuxiliaryTo
                 f"a setting behind the ? in the address has no =\n  Write {SCHEME}://host:port?setting=value&setting=value."
             )
         options[urllib.parse.unquote(option)] = urllib.parse.unquote(value)
-    topic = options.pop(_TOPIC, None)
+    topic = options.pop(TOPIC, None)
     return AuxiliaryTopics(client.Cluster("Kafka sink", servers, options), topology_id, topic, name)
 
 
