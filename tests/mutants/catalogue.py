@@ -494,6 +494,13 @@ MUTATIONS = (
         ("tests/unit/test_kafka_sink.py", "-k", "without_room"),
     ),
     Mutation(
+        "a Kafka broker that has just begun is asked for offsets once more only",
+        "txtopo/connectors/kafka/log.py",
+        " or time.monotonic() > deadline\n                if pause_s",
+        " or True\n                if pause_s",
+        ("tests/integration/test_kafka_positions.py", "-k", "memory and lags_behind"),
+    ),
+    Mutation(
         "a producer of Kafka kept whatever its bounds are",
         "txtopo/connectors/kafka/ledger.py",
         " and self.sizes.serve(sizes)\n",

@@ -1633,6 +1633,13 @@ GUARDS = (
                 (_KAFKA_TRUNCATED, "-k", "memory and lost_end_of_a_range"),
             ),
             Mutation(
+                "a record behind a range proves that nothing in the range was lost",
+                "txtopo/connectors/kafka/reading.py",
+                "        return bool(written <= planned)\n",
+                "        return True\n",
+                (_KAFKA_TRUNCATED, "-k", "memory and lost_end_of_a_range"),
+            ),
+            Mutation(
                 "a log that was cut under the position is intact",
                 "txtopo/connectors/kafka/planning.py",
                 "        if self._log.is_truncated(place, ",
