@@ -18,6 +18,7 @@ from bench.line import check
 from bench.process import Sample
 from txtopo import Config, TransactionalTopologyBuilder
 from txtopo.connectors.kafka import KafkaSink, KafkaTransactionalSpout
+from txtopo.connectors.kafka.log import FETCHING
 
 
 class Counts(Runs):
@@ -95,6 +96,7 @@ class Loop:
                 "group.id": name,
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
+                **FETCHING,
             }
         )
         try:
