@@ -300,7 +300,7 @@ MUTATIONS = (
     Mutation(
         "directories that cannot be listed are left out",
         "txtopo/connectors/files/groups.py",
-        "            paths.update(_unlistable(pattern))\n",
+        "            paths.update(_unlistable(root, below))\n",
         "",
         ("tests/unit/test_files_in_motion.py",),
     ),
@@ -310,6 +310,13 @@ MUTATIONS = (
         "glob.escape(os.getcwd())",
         "os.getcwd()",
         ("tests/unit/test_files_in_motion.py",),
+    ),
+    Mutation(
+        "files are waited for in a directory that is missing",
+        "txtopo/connectors/files/growing.py",
+        "file_groups.beginning(file_groups.with_directory(pattern))",
+        "file_groups.beginning(pattern)",
+        ("tests/unit/test_growing_files.py",),
     ),
     Mutation(
         "a directory of the very name is passed over for others",

@@ -8,6 +8,9 @@ import contextlib
 import gzip
 import lzma
 import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -324,3 +327,31 @@ def test_a_directory_is_read_by_its_own_name_and_is_no_pattern(
     assert rows(Drive(FileTransactionalSpout(here / "data" / "*.txt"))) == [("run[12]",)], (
         "nothing else of that name"
     )
+
+
+AS_ANOTHER = """
+import os
+from txtopo.connectors.files import FileTransactionalSpout, groups
+if os.getuid() == 0:
+    os.setuid(65534)
+for pattern in ("data/*.txt", "*/*.txt", "**"):
+    print(groups.listed(FileTransactionalSpout(pattern).patterns) == [os.path.abspath("data/x.txt")])
+"""
+
+
+@pytest.mark.rule(38)
+def test_a_directory_above_the_current_one_need_not_be_listed() -> None:
+    # The directories of pytest are closed to other users.
+    with tempfile.TemporaryDirectory(prefix="txtopo-test-") as home:
+        here = Path(home, "run[12]")
+        (here / "data").mkdir(parents=True)
+        (here / "data" / "x.txt").touch()
+        Path(home).chmod(0o111)
+        done = subprocess.run(
+            [sys.executable, "-c", AS_ANOTHER],
+            cwd=here,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stdout == "True\n" * 3, done.stderr

@@ -212,6 +212,21 @@ def test_partitions_and_growing_stay_and_a_directory_must_be_there(tmp_path: Pat
         FileTransactionalSpout(["s3://b/*?region=a", "s3://b/*?region=b"], growing=True)
 
 
+def test_a_missing_directory_is_told_in_a_directory_whose_name_looks_like_a_pattern(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "run[12]"
+    (here / "data").mkdir(parents=True)
+    monkeypatch.chdir(here)
+    drive = Drive(text("data/*.txt"))
+    assert numbers(drive) == []
+    put(here / "data", "a.txt", range(3))
+    assert numbers(drive) == [0, 1, 2]
+    for pattern in ("typo/*.txt", f"{here}/typo/*.txt"):
+        with pytest.raises(InputError, match="no file matched"):
+            Drive(text(pattern))
+
+
 def test_a_failure_while_files_are_opened_skips_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,13 +52,15 @@ def listed(patterns: Iterable[str]) -> list[str]:
             continue
         path = plain(pattern)
         if glob.escape(path) != pattern and not os.path.lexists(path):
-            pattern = _with_directory(pattern)
-            paths.update(
-                path
-                for path in glob.iglob(pattern, recursive=True)
-                if not (_is_hidden(path, pattern) or os.path.isdir(path))
-            )
-            paths.update(_unlistable(pattern))
+            pattern = with_directory(pattern)
+            # From the beginning: a directory above it need not be listed, and may not allow it.
+            root = beginning(pattern)
+            below = os.path.relpath(pattern, glob.escape(root))
+            for name in glob.iglob(below, root_dir=root, recursive=True):
+                path = os.path.join(root, name)
+                if not (_is_hidden(path, pattern) or os.path.isdir(path)):
+                    paths.add(path)
+            paths.update(_unlistable(root, below))
         else:
             paths.add(path)
     return sorted(paths, key=remote.without_settings)
@@ -79,7 +81,7 @@ def beginning(pattern: str) -> str:
     return next(plain(parent) for parent in parents if glob.escape(plain(parent)) == parent)
 
 
-def _with_directory(pattern: str) -> str:
+def with_directory(pattern: str) -> str:
     """Escape the beginning of ``pattern`` if it is a directory's exact name and matches nothing.
     Raises :class:`~txtopo.errors.InputError` if this beginning matches other directories."""
     beginning = next(
@@ -93,24 +95,26 @@ def _with_directory(pattern: str) -> str:
     return pattern if matched else glob.escape(directory) + pattern[len(beginning) :]
 
 
-def _unlistable(pattern: str) -> Iterator[str]:
-    """Yield the directories that ``pattern`` looks into and that cannot be listed: ``glob`` passes
-    over them in silence."""
-    parts = pattern.split(os.sep)
+def _unlistable(root: str, pattern: str) -> Iterator[str]:
+    """Yield the directories that ``pattern`` looks into, from ``root``, and that cannot be listed:
+    ``glob`` passes over them in silence."""
+    parts, directories = pattern.split(os.sep), [""]
     for i, part in enumerate(parts):
         if glob.has_magic(part):
-            within = os.path.join(os.sep, *parts[:i], "**" if part == "**" else "", "")
-            for directory in glob.iglob(within, recursive=True):
-                try:
-                    os.scandir(directory).close()
-                except FileNotFoundError:
-                    continue
-                except OSError as error:
-                    if blocks.may_pass(error):
-                        raise errors.FailedException(
-                            f"cannot list {directory} just now: {error.strerror}"
-                        ) from None
-                    yield os.path.normpath(directory)
+            within = os.path.join("", *parts[:i], "**" if part == "**" else "", "")
+            directories += glob.iglob(within, root_dir=root, recursive=True)
+    for name in directories:
+        directory = os.path.join(root, name)
+        try:
+            os.scandir(directory).close()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            if blocks.may_pass(error):
+                raise errors.FailedException(
+                    f"cannot list {directory} just now: {error.strerror}"
+                ) from None
+            yield os.path.normpath(directory)
 
 
 def packed(paths: Sequence[str]) -> bytes:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-import glob
 import os
 import time
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import PurePath
 from typing import Any, TypeVar
 
 from txtopo import errors
@@ -275,5 +273,5 @@ def _may_match(pattern: str) -> bool:
     """Whether files may appear that ``pattern`` matches: the directory before its first wildcard is
     there."""
     return remote.is_remote(pattern) or os.path.isdir(
-        next(parent for parent in map(str, PurePath(pattern).parents) if not glob.has_magic(parent))
+        file_groups.beginning(file_groups.with_directory(pattern))
     )
