@@ -16,6 +16,7 @@ import pytest
 from tests.patience import PATIENCE_S, wait_until
 from tests.topologies import recording
 from txtopo import Config, LocalCluster
+from txtopo.runtime.requests import Requests
 from txtopo.spark import threads as spark_threads
 from txtopo.spark.threads import WorkThreads
 from txtopo.state import layout, lease
@@ -42,8 +43,9 @@ def test_threads_without_a_connection_are_an_error_at_their_start(
     assert threads.close(PATIENCE_S)
 
 
-def test_a_run_that_has_no_thread_holds_neither_its_topology_nor_other_threads(
-    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("lacking", ["thread", "requests"])
+def test_a_run_that_cannot_begin_holds_neither_its_topology_nor_threads(
+    lacking: str, cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topology = recording.builder().build_topology()
     before = set(threading.enumerate())
@@ -55,7 +57,10 @@ def test_a_run_that_has_no_thread_holds_neither_its_topology_nor_other_threads(
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             return start(work, name)
 
-        lacks.setattr(spark_threads, "start", refuse)
+        if lacking == "thread":
+            lacks.setattr(spark_threads, "start", refuse)
+        else:
+            lacks.setattr(Requests, "look", no_socket)
         with pytest.raises(OSError, match="Too many open files"):
             cluster.submit_topology("words", Config(), topology)
     wait_until(lambda: set(threading.enumerate()) <= before)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import functools
+import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
+from tests.topologies.step_spouts import OpaquePlanned, OpaqueStorm, Source
 from tests.unit.test_engine_defers import Jobs, run
 from txtopo import errors
 from txtopo.dataplane.job import Job
 from txtopo.dataplane.outcome import Tally
-from txtopo.engine import engine
+from txtopo.engine import engine, steps
 from txtopo.engine.attempts import AttemptFailedError, AttemptRunner
 from txtopo.engine.batches import Batches
+from txtopo.engine.commit_writes import Commits
 from txtopo.engine.jobs import JobResult
 from txtopo.engine.steps import Steps
 from txtopo.spark import threads
@@ -141,21 +146,25 @@ def test_an_engine_closes_all_although_a_job_cannot_be_cancelled(
     assert closed == ["state", "batches"]
 
 
-@pytest.mark.parametrize("where", ["open", "process", "require_held", "seal", "record", "renew"])
+OWNERS: dict[str, Any] = {
+    "open": Batches,
+    **dict.fromkeys(("plan", "emit", "process", "apply"), AttemptRunner),
+    **dict.fromkeys(("require_held", "seal", "record", "renew"), TopologyState),
+    "_seal_of": Commits,
+    "refused": steps,
+}
+"""The steps of an engine's threads. Two come only after another failure, in the handler."""
+SPOUTS = {"plan": OpaquePlanned, "emit": OpaqueStorm}
+
+
+@pytest.mark.parametrize("where", OWNERS)
 def test_an_unexpected_error_on_any_thread_of_the_engine_ends_the_run(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    owner: Any = (
-        Batches if where == "open" else AttemptRunner if where == "process" else TopologyState
-    )
-    monkeypatch.setattr(owner, where, functools.partial(raises, RuntimeError("unexpected")))
-    if where == "require_held":
-        # The state is asked while another failure is judged.
-        monkeypatch.setattr(
-            AttemptRunner,
-            "process",
-            functools.partial(raises, AttemptFailedError("fatal", "ahead", AHEAD)),
-        )
+    monkeypatch.setattr(OWNERS[where], where, functools.partial(raises, RuntimeError("unexpected")))
+    if where in ("require_held", "refused"):
+        failure = AHEAD if where == "refused" else AttemptFailedError("fatal", "ahead", AHEAD)
+        monkeypatch.setattr(AttemptRunner, "process", functools.partial(raises, failure))
     jobs = Jobs({})
     if where == "renew":
         monkeypatch.setattr(engine, "_RENEW_INTERVAL_S", 0.0)
@@ -167,5 +176,26 @@ def test_an_unexpected_error_on_any_thread_of_the_engine_ends_the_run(
             return JobResult(Tally())
 
         jobs.instead["1:0:processing"] = until_cancelled
+    make = SPOUTS.get(where)
+    spout = None if make is None else make(Source(tmp_path / "journal", 100, 1))
     with pytest.raises(RuntimeError, match="unexpected"):
-        run(tmp_path, jobs)
+        run(tmp_path, jobs, spout, drain_timeout_s=1e6)  # a run that waits would not end
+
+
+@pytest.mark.parametrize("refused", ["renew-0", "spout-0", "commit-0", "process-1"])
+def test_an_engine_without_a_thread_keeps_neither_other_threads_nor_the_spouts_coordinator(
+    refused: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, closed, start = set(threading.enumerate()), list[str](), threads.start
+
+    def refuse(work: Callable[[], None], name: str) -> threading.Thread:
+        if name == f"txtopo-{refused}":
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return start(work, name)
+
+    monkeypatch.setattr(threads, "start", refuse)
+    monkeypatch.setattr(Batches, "close", lambda self: closed.append("batches"))
+    with pytest.raises(OSError, match="Too many open files"):
+        run(tmp_path, Jobs({}), max_spout_pending=2)
+    assert closed == ["batches"]
+    wait_until(lambda: set(threading.enumerate()) <= before)

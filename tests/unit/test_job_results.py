@@ -169,6 +169,21 @@ def test_a_jvm_that_is_lost_while_a_run_stops_is_told_unless_it_is_the_runs_erro
     assert [each.splitlines()[0] for each in told] == ([] if error else [expected])
 
 
+def test_a_part_of_a_run_that_fails_to_close_keeps_no_other_part_open() -> None:
+    def fails(end: object) -> NoReturn:
+        raise RuntimeError("unexpected")
+
+    closed: list[str] = []
+    run: Any = object.__new__(TopologyRun)
+    run._engine, run._error, run._end = object(), None, lambda error: None
+    run._state = types.SimpleNamespace(close=fails)
+    run._store = types.SimpleNamespace(close=lambda: closed.append("store"))
+    run._jobs = types.SimpleNamespace(close=lambda: closed.append("jobs"))
+    with pytest.raises(RuntimeError, match="unexpected"):
+        run._close()
+    assert closed == ["store", "jobs"]
+
+
 def test_an_unexpected_error_on_a_thread_of_resident_tasks_ends_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

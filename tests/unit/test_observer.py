@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.servers.clusters import Journal
 from tests.topologies.spouts import Keep, Ranges
 from txtopo import TransactionalTopologyBuilder
 from txtopo.engine.observer import Observer
+from txtopo.runtime.run import TopologyRun
 from txtopo.state.memory import MemoryStateStore
 from txtopo.stores import SqliteStore
 
@@ -76,3 +78,18 @@ def test_a_broken_observer_ends_neither_the_run_nor_what_the_others_hear(
             if "Broken failed, but the run goes on" in record.getMessage()
         ]
     ) == len(names)
+
+
+class Exits(Observer):
+    def ended(self, error: BaseException | None) -> None:
+        raise SystemExit("of an observer")
+
+
+def test_an_observer_that_exits_leaves_no_run_open() -> None:
+    closed: list[str] = []
+    run: Any = object.__new__(TopologyRun)
+    run._engine, run._error, run._exports, run._shown = None, None, [], None
+    run._observers, run._stand_by = [Exits()], lambda: None
+    run._store = SimpleNamespace(close=lambda: closed.append("store"))
+    run._run()
+    assert (str(run._error), closed) == ("of an observer", ["store"])

@@ -34,7 +34,7 @@ from txtopo.engine.observer import Observer
 from txtopo.engine.opening import Opening
 from txtopo.engine.pace import Pace
 from txtopo.engine.steps import Steps
-from txtopo.engine.surroundings import Surroundings
+from txtopo.engine.surroundings import Surroundings, Threads
 from txtopo.engine.timelines import Timelines
 from txtopo.state.topology import TopologyState
 from txtopo.topology import transaction
@@ -122,17 +122,22 @@ class Engine:
         # An error that leaves a thread's work ends the run, because the loop would wait for the
         # work's event.
         threads = functools.partial(self._surroundings.threads, failed=self.kill)
-        self._renew_thread = threads("renew", 1)
-        self._renew = functools.partial(self._renew_thread.submit, self._renew_now)
-        self._spout_thread = threads("spout", 1)
+        self._threads: list[Threads] = []
+        try:
+            for name in ("renew", "spout", "commit"):
+                self._threads.append(threads(name, 1))
+            self._threads.append(threads("process", min(conf.max_spout_pending, run.cores + 1)))
+        except BaseException:
+            self.close()
+            raise
+        renew, self._spout_thread, self._commit_thread, process = self._threads
+        self._renew = functools.partial(renew.submit, self._renew_now)
         self.opening = Opening(
             loop, self._spout_thread, self._batches, self._coordinator, self._causes
         )
-        self._commit_thread = threads("commit", 1)
         self._commits = Commits(loop, state, self._batches)
-        self._process_threads = threads("process", min(conf.max_spout_pending, run.cores + 1))
         self._admission = Admission(
-            self._process_threads,
+            process,
             self._pace,
             run.cores,
             max(level.slots for level in plan.processing.levels),
@@ -351,10 +356,5 @@ class Engine:
 
     def _end_threads(self) -> None:
         deadline = self._surroundings.now() + _THREADS_END_S
-        for threads in (
-            self._process_threads,
-            self._commit_thread,
-            self._spout_thread,
-            self._renew_thread,
-        ):
+        for threads in reversed(self._threads):
             threads.close(max(0.0, deadline - self._surroundings.now()))

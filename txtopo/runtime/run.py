@@ -181,8 +181,8 @@ class TopologyRun:
             conf.zookeeper_wait_s,
             abandoned=self._not_taken,
         )
-        jobs: SparkJobs | None = None
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.push(lambda _, error, trace: state.close(self._end(error)))
             began = RunStatus(
                 graph.id,
                 self.name,
@@ -202,6 +202,7 @@ class TopologyRun:
             run = Run(uuid.uuid4().hex, graph, cores, mapping, state.generation, is_local, limits)
             machine = Machine(graph.id)
             jobs = SparkJobs(self._context, run)
+            undo.push(lambda _, error, trace: self._close_jobs(jobs, error))
             engine = Engine(
                 run,
                 conf,
@@ -212,14 +213,10 @@ class TopologyRun:
                 self._each_second,
                 machine,
             )
+            undo.callback(engine.close)
             # A topology that is paused begins nothing.
             waits.call(lambda: self._requests.look(engine, state.epoch))
-        except BaseException as error:
-            state.close(self._end(error))
-            if jobs is not None:
-                with contextlib.suppress(errors.SparkLostError):
-                    jobs.close()
-            raise
+            undo.pop_all()
         self._state, self._jobs, self._machine = state, jobs, machine
         self._board.update(
             state="starting",
@@ -262,31 +259,33 @@ class TopologyRun:
                 self._revive.explained(out_of_resources.explained(error))
             )
         finally:
-            observer.tell(self._observers, lambda each: each.ended(self._error))
             try:
-                try:
-                    self._close()  # the next run need not wait for exports
-                finally:
-                    finish_all(self._exports, lambda: self._killed)
-            except Exception as error:
+                with contextlib.ExitStack() as rest:
+                    rest.callback(finish_all, self._exports, lambda: self._killed)
+                    rest.callback(self._close)  # the next run need not wait for exports
+                    observer.tell(self._observers, lambda each: each.ended(self._error))
+            except BaseException as error:
                 self._error = self._error or error
             if self._shown is not None:
                 self._end_shown(self._shown)
 
     def _close(self, has_run: bool = True) -> None:
-        if self._engine is not None:
-            if not has_run:
-                self._engine.close()
-            self._state.close(self._end(self._error))
-        self._store.close()
-        if self._engine is not None:
-            try:
-                self._jobs.close()
-            except errors.SparkLostError as error:
-                if self._error is None:  # its last job was abandoned
-                    observer.LOGGER.warning(
-                        "topology %r has stopped, but %s", self.topology_id, error
-                    )
+        """Close all parts. A part that fails to close keeps no other part open."""
+        with contextlib.ExitStack() as rest:
+            if self._engine is not None:
+                rest.callback(lambda: self._close_jobs(self._jobs, self._error))
+            rest.callback(self._store.close)
+            if self._engine is not None:
+                if not has_run:
+                    self._engine.close()
+                self._state.close(self._end(self._error))
+
+    def _close_jobs(self, jobs: SparkJobs, end: BaseException | None) -> None:
+        try:
+            jobs.close()
+        except errors.SparkLostError as error:
+            if end is None:  # its last job was abandoned
+                observer.LOGGER.warning("topology %r has stopped, but %s", self.topology_id, error)
 
     def _end(self, error: BaseException | None) -> End:
         """How the run ends, for its state."""
