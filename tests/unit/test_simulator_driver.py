@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
 
+from tests.topologies.simulated import generated
+from txtopo.engine.attempts import AttemptFailedError, AttemptRunner
+from txtopo.errors import StateMismatchError
 from txtopo.state import base
 from txtopo.state.memory import MemoryServer
-from txtopo.testing.simulator.decisions import Decisions
+from txtopo.state.topology import TopologyState
+from txtopo.testing import Simulation
+from txtopo.testing.simulator import turns
+from txtopo.testing.simulator.decisions import Decisions, Script
 from txtopo.testing.simulator.driver import (
     Driver,
     DriverDied,
+    SimulatedLoop,
     SimulatedStateStore,
     SimulatedThreads,
 )
 from txtopo.testing.simulator.turns import Carriers
+
+PLANNED_OPAQUE = 5
 
 
 def test_a_dead_driver_neither_reads_nor_writes_zookeeper() -> None:
@@ -36,6 +46,52 @@ def test_a_dead_driver_neither_reads_nor_writes_zookeeper() -> None:
     with pytest.raises(DriverDied):
         store.get("/words")
     assert server.get("/words/current") is None
+
+
+def test_a_driver_that_dies_while_a_failure_is_judged_has_a_successor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failures = [AttemptFailedError("fatal", "ahead", StateMismatchError("the store is ahead"))]
+    judged, run_job, trace = list[Any](), AttemptRunner.run_job, list[str]()
+
+    def fail_once(runner: AttemptRunner, *arguments: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return run_job(runner, *arguments)
+
+    def die(state: Any) -> None:
+        judged.append(state)
+        state._store._driver.die()
+
+    with Simulation(generated(PLANNED_OPAQUE)) as simulation:
+        monkeypatch.setattr(AttemptRunner, "run_job", fail_once)
+        monkeypatch.setattr(TopologyState, "require_held", die)
+        assert simulation.replay(Script(), trace.append) == []
+    (judging,) = judged
+    assert judging._store._driver.is_dead
+    assert [line.partition(" s  ")[2] for line in trace][-1] == "driver 2 ends"
+
+
+def test_code_that_catches_every_exception_keeps_no_dead_driver_from_its_end() -> None:
+    carriers, goes_on = Carriers(), [True]
+
+    def never_ends() -> None:
+        while goes_on:
+            with contextlib.suppress(BaseException):
+                turns.park()
+
+    world: Any = None
+    driver: Any = SimpleNamespace(subject=SimpleNamespace(carriers=carriers))
+    loop = SimulatedLoop(world, driver)
+    threads: Any = loop.threads("spout", 1, print)
+    threads.submit(never_ends)
+    threads.start()
+    (carrier,) = threads.carriers
+    loop.end()
+    assert (carrier.is_busy, carriers._idle) == (True, [])
+    goes_on.clear()
+    carrier.resume()
+    carrier.end()
 
 
 def test_an_error_that_leaves_a_work_of_the_engine_ends_no_simulated_thread() -> None:

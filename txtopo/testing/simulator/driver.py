@@ -46,6 +46,9 @@ from txtopo.topology.transaction import TransactionAttempt
 BETWEEN_OPENINGS = datetime.timedelta(minutes=1)
 """The time between two transactions' ``context.opened_at``."""
 
+UNWINDINGS_MAX = 100
+"""Code that goes on although it was unwound so often catches every exception."""
+
 
 class DriverDied(BaseException):
     """Unwinds the code that ran when its driver died."""
@@ -259,12 +262,15 @@ class SimulatedLoop:
             self._driver.apply_fault(how)
 
     def end(self) -> None:
-        """Unwind and give back every thread, and drop posted actions."""
+        """Unwind and give back every thread, and drop posted actions. A thread whose code does not
+        end stays parked."""
         for threads in self._threads:
             for carrier in threads.carriers:
-                while carrier.is_busy:
-                    carrier.resume(DriverDied())
-                self._driver.subject.carriers.give_back(carrier)
+                for _ in range(UNWINDINGS_MAX):
+                    if carrier.is_busy:
+                        carrier.resume(DriverDied())
+                if not carrier.is_busy:
+                    self._driver.subject.carriers.give_back(carrier)
             threads.carriers.clear()
             threads.close(0)
         for waiting in (self.ready, self._queue, self._timers):
