@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from tests.conformance import store_clauses
 from tests.wrong import stores
 from txtopo.stores import stamps
 from txtopo.testing import ContractError, check_store
+from txtopo.testing.contracts import clauses, store_subject
 from txtopo.testing.contracts import store as contract
 
 FOUND_BY = {
@@ -181,3 +183,13 @@ def test_the_whole_check_stops_at_the_first_clause_that_is_broken(tmp_path: Path
             kinds=("transactional",),
             concurrent=False,
         )
+
+
+def test_a_thread_that_does_not_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on = threading.Event()
+    monkeypatch.setattr(store_subject, "_WAIT_S", 0.0)
+    try:
+        with pytest.raises(clauses.BrokenClauseError, match="a thread did not end within 0 s"):
+            store_subject.at_once(1, lambda number: goes_on.wait())
+    finally:
+        goes_on.set()

@@ -184,9 +184,13 @@ def at_once(count: int, work: Callable[[int], object]) -> None:
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=work_one, args=(number,)) for number in range(count)]
+    threads = [
+        threading.Thread(target=work_one, args=(number,), daemon=True) for number in range(count)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(_WAIT_S)
+    is_hanging = any(thread.is_alive() for thread in threads)
+    clauses.true(not is_hanging, f"a thread did not end within {_WAIT_S:g} s")
     clauses.equal(failures, [], "the threads' errors")
