@@ -146,18 +146,22 @@ def made(answer: str, value: Any) -> Any:
 
 
 def ways(sales: Shop, process: WorkerProcess) -> Iterator[Callable[[tuple[int, Any]], object]]:
-    """A tuple, a row of columns, a micro-batch, a partition of one; each time of another topology or
-    query."""
+    """A tuple, a row of columns, a tuple for a statement, a micro-batch, a partition of one; each
+    time of another topology or query."""
 
     def sink(**options: Any) -> Any:
         return sales.sink(table="kept", columns=["id", "cents"], **options)
 
-    def apply(row: tuple[int, Any]) -> None:
-        sink().ledger.apply(
+    def apply(row: tuple[int, Any], to: SqlSink | None = None) -> None:
+        (to or sink()).ledger.apply(
             process.task(next(NAMES)), TransactionAttempt(1, 0), (), [(row[0] + 1000, None), row]
         )
 
+    by_statement = sales.sink(
+        "a statement", statement="INSERT INTO kept (id, cents) VALUES (:id, :cents)"
+    )
     yield apply
+    yield lambda row: apply(row, by_statement)
     yield lambda row: apply((row[0], of_a_column(row[1])))
     yield lambda row: sink(key=["id"]).foreach_batch(next(NAMES))(Frame([row]), 0)
     yield lambda row: part(sink().foreach_writer(next(NAMES), partitions=1), 0, 0, [row])
@@ -308,6 +312,8 @@ def shown(value: Any) -> str:
 def through_a_file(kind: str, root: Path, value: Any, way: str = "tuple") -> Any:
     """What a sink for files of ``kind`` gives back of a value, a text if the sink refuses it."""
     options: dict[str, Any] = {}
+    if way == "partition":
+        options["columns"] = {"account": "id", "cents": "cents"}
     if value is None and kind in ("Parquet", "Delta"):
         options["schema"] = pa.schema([("account", pa.string()), ("cents", pa.string())])
     sink = (
@@ -323,6 +329,8 @@ def through_a_file(kind: str, root: Path, value: Any, way: str = "tuple") -> Any
                 sink.foreach_batch("query")(
                     Frame([("ann", value)], columns=("account", "cents")), 0
                 )
+            case "partition":
+                part(sink.foreach_writer("query", partitions=1), 0, 0, [("ann", value)])
             case _:
                 writing = Writing(sink)
                 writing.begin(1, 0)
@@ -344,7 +352,7 @@ def through_a_file(kind: str, root: Path, value: Any, way: str = "tuple") -> Any
 
 @pytest.mark.in_gate("tuple-*")
 @pytest.mark.parametrize("kind", ["JSON", "CSV", "Parquet", "Delta"])
-@pytest.mark.parametrize("way", ["tuple", "micro-batch"])
+@pytest.mark.parametrize("way", ["tuple", "micro-batch", "partition"])
 def test_a_file_answers_as_the_table_says(way: str, kind: str, tmp_path: Path) -> None:
     wrong: list[tuple[Any, ...]] = []
     numbers = itertools.count()

@@ -76,8 +76,16 @@ def test_abort_ends_what_a_dead_task_left_open(
         "readers_wait_at": 2,
         "end": 3,
     }
+    # Of a topology whose id begins like ours.
+    other = Sales(sales.kafka, topology_id=f"{sales.topology_id}.b")
+    other.write(WorkerProcess(), 1, 0, ["b"], tasks=1)
+    alive = sales.kafka.producer(transactional_id=f"{other.auxiliary_topic}.0")
+    alive.begin_transaction()
+    alive.produce(other.topic, b"goes on")
+    alive.flush(PATIENCE_S)
     code, text = run(capsys, sales, "abort")
     assert (code, sales.kafka.is_settled(sales.topic)) == (0, False)
+    assert other.topology_id not in text
     assert (
         f"would end the open transactions of 1 transactional ids:\n  {sales.auxiliary_topic}.0\n"
         in text
@@ -85,6 +93,9 @@ def test_abort_ends_what_a_dead_task_left_open(
     code, text = run(capsys, sales, "abort", "--execute")
     sales.kafka.wait_until_settled(sales.topic)
     assert (code, sales.values) == (0, ["a"])
+    alive.commit_transaction(PATIENCE_S)
+    sales.kafka.wait_until_settled(other.topic)
+    assert other.values == ["b", "goes on"]
 
 
 def test_clear_forgets_the_topology_and_leaves_the_rows(

@@ -191,6 +191,22 @@ def test_a_trial_that_fails_is_told_with_its_reason_and_its_cure(
     )
 
 
+NAMELESS = """
+import pwd
+from txtopo.state import java
+pwd.getpwuid = {}.__getitem__  # raises KeyError, as for a user without a name
+java.require_java = lambda: java.Java("/bin/true", 17)  # in place of a ZooKeeper
+"""
+
+
+def test_the_trial_of_a_user_without_a_name_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_TRIAL", NAMELESS + TRIAL)
+    result = doctor.trial(Path())
+    assert (result.name, result.status) == ("Spark", "missing")
+    assert " has no name on this machine, " in result.fact
+    assert "`RUN useradd --uid " in str(result.cure)
+
+
 def test_a_trial_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_TRIAL", "import signal; signal.pause()")
     monkeypatch.setattr(doctor, "TRIAL_S", 0.01)

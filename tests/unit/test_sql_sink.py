@@ -21,6 +21,7 @@ import sqlalchemy as sa
 from pyspark import TaskContext
 
 from txtopo import (
+    FailedException,
     Fields,
     InvalidTopologyError,
     TransactionalTopologyBuilder,
@@ -191,6 +192,27 @@ def test_a_sink_at_a_wrong_address_is_not_called_a_store(database: str) -> None:
         SqlSink(database, "sales")
     assert "Store" not in str(refused.value)
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("database", "context"),
+    [
+        ("shop.db", {"phase": "processing"}),
+        ("shop.db", {"local_master": False}),
+        ("shop.db", {}),  # without a table
+        ("missing/shop.db", {}),
+        ("text.db", {}),
+    ],
+)
+def test_no_error_of_a_sink_in_a_file_calls_the_sink_a_store(
+    database: str, context: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "text.db").write_text("no database")
+    ledger = SqlSink(tmp_path / database, "sales", ["id"]).ledger
+    task = WorkerProcess().task("write", **context)
+    with pytest.raises((FailedException, TxtopoError)) as refused:
+        ledger.apply(task, TransactionAttempt(1, 0), (), [(1,)])
+    assert "SqliteStore" not in str(refused.value)
 
 
 def problems_of(sink: SqlSink, opaque: bool = False, by: str = "") -> tuple[str, ...]:
