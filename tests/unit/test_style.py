@@ -6,6 +6,7 @@ import ast
 import gc
 import importlib
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -18,7 +19,8 @@ import pytest
 import starter
 import txtopo
 from tests.tiers import FOLDERS
-from txtopo import demo, testing
+from txtopo import UsageError, demo, testing
+from txtopo.command import cli, export_commands
 
 ROOT = Path(__file__).resolve().parents[2]
 HELPERS = ("processes", "servers", "topologies", "wrong")
@@ -352,3 +354,39 @@ def test_the_starters_import_public_names_only() -> None:
         for node in nodes_of(path):
             if isinstance(node, ast.ImportFrom) and node.module == "txtopo":
                 assert {alias.name for alias in node.names} <= set(txtopo.__all__), named(path)
+
+
+def typed_in(path: Path) -> Iterator[tuple[str, str]]:
+    """The commands between backticks in the texts of ``path``, each with the line where its text
+    begins. A field of an f-string becomes a word."""
+    words = {"action": "adopt", "place": "kafka://host:9092 --topology words"}
+    nodes = nodes_of(path)
+    parts = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in nodes:
+        if isinstance(node, ast.JoinedStr):
+            text = "".join(
+                str(part.value)
+                if isinstance(part, ast.Constant)
+                else words.get(ast.unparse(part.value), "7")
+                for part in node.values
+                if isinstance(part, ast.Constant | ast.FormattedValue)
+            )
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = "" if id(node) in parts else node.value
+        else:
+            continue
+        for command in re.findall(r"(?<!`)`txtopo (\w[^`]*)`(?!`)", text):
+            yield f"{named(path)}:{node.lineno}", command
+
+
+def test_the_commands_in_messages_and_help_can_be_typed() -> None:
+    parser = cli._parser()
+    commands, refused = 0, list[str]()
+    for place, command in (each for path in PACKAGE for each in typed_in(path)):
+        commands += 1
+        try:
+            parser.parse_args(export_commands.completed(shlex.split(command)))
+        except UsageError as error:
+            refused.append(f"{place}: txtopo {command}: {error}")
+    assert commands > 50
+    assert refused == []

@@ -36,7 +36,7 @@ def add(commands: Any) -> None:
     export = commands.add_parser(
         "export",
         help="tell another system what a queue holds",
-        description="Export queues. `txtopo export QUEUE [EXPORTER]` is short for `txtopo export run QUEUE [EXPORTER]`.",
+        description="Export queues. `txtopo export MODULE:queue [EXPORTER]` is short for `txtopo export run QUEUE [EXPORTER]`.",
     )
     actions = export.add_commands()
 
@@ -88,7 +88,7 @@ def add(commands: Any) -> None:
         "skip",
         _skip,
         "pass over the entry at which a bucket stopped",
-        "Pass over the entry at which a bucket stopped. The entry is kept: `txtopo export show --json` has it.",
+        "Pass over the entry at which a bucket stopped. The entry is kept: `txtopo export show QUEUE --json` has it.",
     )
     skipped.add_argument("--bucket", type=int, metavar="N", required=True, help="the bucket")
     replayed = command(

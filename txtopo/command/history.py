@@ -6,6 +6,7 @@ ZooKeeper says which transactions are committed. The journal has their attempts.
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,7 @@ def _why(parsed: argparse.Namespace) -> int:
     txid = parsed.txid
     journal, view, notes = _opened(parsed, lambda journal: journal.about([txid]))
     if txid not in view.transactions:
-        raise errors.UsageError(_nothing_about(txid, view))
+        raise errors.UsageError(_nothing_about(parsed.topology, txid, view))
     if parsed.json:
         output.print_json(documents.why(parsed.topology, journal, view, txid))
     else:
@@ -314,10 +315,11 @@ def _place(cause: Mapping[str, Any]) -> str:
     return f"{cause['component']}, task {cause['task']}, {cause['phase']} phase, {cause['hook']}: "
 
 
-def _nothing_about(txid: int, view: View) -> str:
+def _nothing_about(topology_id: str, txid: int, view: View) -> str:
     if txid >= view.current:
         return f"transaction {txid} has no attempt that ended\n  Transaction {view.current} commits next. `txtopo status` shows open ones."
     return (
         f"transaction {txid} is committed, but has no record in the journal\n"
-        "  The journal begins later, or has a hole there: `txtopo history` shows both. Raise journal_bytes_max to keep more."
+        f"  The journal begins later, or has a hole there: `txtopo history {shlex.quote(topology_id)}` shows both.\n"
+        "  Raise journal_bytes_max to keep more."
     )

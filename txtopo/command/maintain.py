@@ -128,7 +128,7 @@ def clear_store(store: Kept, topology_id: str, components: Sequence[str], execut
         lines.append(f"  {_topologies_text(store)}")
     else:
         lines.append(
-            f"The state is unchanged. `txtopo state reset {topology_id}` lets the next run begin with the first batch."
+            f"The state is unchanged. `txtopo state reset {shlex.quote(topology_id)}` lets the next run begin with the first batch."
         )
     return "\n".join(lines)
 
@@ -148,7 +148,7 @@ def adopt_store(
     generation, current, stores = shown["generation"], shown["current"], shown["stores"]
     if not isinstance(generation, str) or not isinstance(current, int):
         raise errors.StateMismatchError(
-            f"the state of topology {topology_id!r} cannot be read\n  Look at the state: `txtopo state show {topology_id}`."
+            f"the state of topology {topology_id!r} cannot be read\n  Look at the state: `txtopo state show {shlex.quote(topology_id)}`."
         )
     writer = from_topology or topology_id
     chosen = sorted(

@@ -23,7 +23,7 @@ exit codes:
   4  another coordinator holds, or took, the topology, or the data directory is in use
   5  ZooKeeper cannot be reached, or does not let us in, or the data directory's disk is full
   6  ZooKeeper and a store do not belong together
-  7  `txtopo test` saw no violation, and could not look at all effects
+  7  `txtopo test TARGET` saw no violation, and could not look at all effects
   130 (143)  ended at once by the second Ctrl-C (SIGTERM)
   141  the output has no reader any more, as in `txtopo … | head`
 """

@@ -7,6 +7,7 @@ import argparse
 import datetime
 import getpass
 import os
+import shlex
 import socket
 import time
 from collections.abc import Callable
@@ -23,7 +24,7 @@ _COMMANDS = {
     "pause": (
         "let a topology begin no new transactions",
         "Let a topology's run finish what is in flight, and begin nothing new. The run stays, and later runs are paused, too, until\n"
-        "`txtopo resume`.",
+        "`txtopo resume ID`.",
     ),
     "resume": ("let a paused topology go on", "Let a paused topology go on."),
     "drain": (
@@ -133,7 +134,8 @@ def _ask(
         if parsed.hands_over and not opened.store.children(paths.standbys):
             raise errors.FencedError(
                 f"no run waits for topology {parsed.topology!r}, so nothing was asked of {show_state.holder_text(run)}\n"
-                "  Start one with --standby first. A run that waits for a data directory is not seen: type `txtopo drain` for its turn."
+                "  Start one with --standby first. A run that waits for a data directory is not seen: for its turn, type\n"
+                f"  `txtopo drain {shlex.quote(parsed.topology)}`."
             )
         requests.change(opened.store, paths, lambda now: changed(now, run))
         return run

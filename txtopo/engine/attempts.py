@@ -10,6 +10,7 @@ while.
 from __future__ import annotations
 
 import datetime
+import shlex
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -280,7 +281,8 @@ class AttemptRunner:
         if failure.kind == "stale":
             text = (
                 f"{failure.error}\n  in component {failure.component!r}, attempt {failure.attempt}, the newest: the store is ahead of ZooKeeper"
-                "\n  ZooKeeper was probably restored from an older copy. Compare `txtopo state show` with the store. Nothing was overwritten."
+                "\n  ZooKeeper was probably restored from an older copy. Nothing was overwritten. Compare the store with\n"
+                f"  `txtopo state show {shlex.quote(self._run.graph.id)}`."
             )
             return AttemptFailedError("fatal", text, errors.StateMismatchError(text), failure)
         error = failure.to_error()

@@ -57,7 +57,7 @@ AWAY_S = 60.0
 
 _CURES = {
     True: "\n  It goes on when the target is there again.",
-    False: "\n  See `txtopo export show`, then retry or skip.",
+    False: "\n  See `txtopo export show MODULE:queue`, then retry or skip.",
 }
 
 ERROR_CHARACTERS = 2000

@@ -208,7 +208,7 @@ class _Additions:
             raise errors.FailedException(
                 f"export queue {queue.id!r} in {queue.store.address} is full: task {stamp.task} would have {added - done} entries there,"
                 f" and max_entries is {queue.max_entries}\n"
-                "  Start an exporter (`txtopo export`), or look why it stands still (`txtopo export show`)."
+                "  Start an exporter (`txtopo export MODULE:queue`), or look why it stands still (`txtopo export show MODULE:queue`)."
             )
         text = dataclasses.replace(tally, added=added, done=done).text()
         self._beside.put({name: text})

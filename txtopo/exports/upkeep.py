@@ -108,7 +108,7 @@ def skip(queue: ExportQueue, bucket: int) -> dict[str, Any]:
     skipped = _go_on(queue, [bucket], skips=True)
     if not skipped:
         raise errors.UsageError(
-            f"bucket {bucket} of export queue {queue.id!r} has not stopped\n  Look with `txtopo export show`."
+            f"bucket {bucket} of export queue {queue.id!r} has not stopped\n  Look with `txtopo export show MODULE:queue`."
         )
     return skipped[0]
 

@@ -109,7 +109,7 @@ class Export(observer.Observer):
                 raise errors.TxtopoError(f"the export of queue {self._queue_id!r} has ended")
             if time.monotonic() >= deadline:
                 raise TimeoutError(
-                    f"export queue {self._queue_id!r} is not empty after {timeout_s:g} s\n  Look with `txtopo export show`."
+                    f"export queue {self._queue_id!r} is not empty after {timeout_s:g} s\n  Look with `txtopo export show MODULE:queue`."
                 )
             time.sleep(EMPTY_POLL_S)
 

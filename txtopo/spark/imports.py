@@ -74,7 +74,7 @@ def missed_by(text: str, is_local: bool) -> errors.SetupError | None:
         f"Put its directory on sys.path before the run, or call cloudpickle.register_pickle_by_value({missed[1]}) before the topology is built.\n"
         "  If PYSPARK_PYTHON names another Python, install the module there."
         if is_local
-        else "Send it along with `txtopo submit` or with --py-files, or install it for the workers' Python (docs/clusters.md)."
+        else "Send it along with `txtopo submit TARGET` or with --py-files, or install it for the workers' Python (docs/clusters.md)."
     )
     return errors.SetupError(
         f"the workers cannot import the module {missed[1]!r}, which this program can\n  {cure}"

@@ -9,6 +9,7 @@ Invariants: one multi, refused if a coordinator has taken the topology since the
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -125,7 +126,7 @@ def _require_keeps(
         decides = [SPOUT_TRAITS[spout.kind].decides for spout in (before, now)]
         raise errors.UsageError(
             f"the spout {now} cannot go on from the positions of {before}: {' and '.join(decides)} have nothing in common\n"
-            f"  Begin with the first batch: `txtopo state reset {topology_id}`."
+            f"  Begin with the first batch: `txtopo state reset {shlex.quote(topology_id)}`."
         )
     if sealed is not None:
         raise errors.UsageError(

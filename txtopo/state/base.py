@@ -91,7 +91,7 @@ class StateConflictError(errors.TxtopoError):
             "not empty": "it has children",
             "ephemeral parent": "an ephemeral node has no children",
         }[self.reason]
-        return f"{name} {self.operation.path}: {why}\n  Nothing was changed. Another process has written there: see `txtopo state show`."
+        return f"{name} {self.operation.path}: {why}\n  Nothing was changed. Another process has written there: see `txtopo state show ID`."
 
 
 class StateUnavailableError(errors.ZooKeeperUnavailableError):

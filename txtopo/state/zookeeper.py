@@ -246,7 +246,7 @@ class ZooKeeperStateStore(base.StateStore):
                 raise errors.StateMismatchError(
                     f"every client may write {self._full(each)}, which was made without credentials, but now there are credentials ({self._login})\n"
                     f"  Protect the znodes with ZooKeeper's zkCli.sh: `setAcl -R {full} auth:{self._login.user}:cdrwa`, authenticated as that user.\n"
-                    f"  Or start over with `txtopo state reset`, or go on without zookeeper_auth."
+                    f"  Or start over with `txtopo state reset ID`, or go on without zookeeper_auth."
                 )
 
     def close(self) -> None:

@@ -23,6 +23,7 @@ more, the reading is refused.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -124,7 +125,7 @@ def check_reaches(
             raise errors.StateMismatchError(
                 f"store {address} belongs to generation {fence.generation} of topology {as_of.topology_id!r} (component {component!r}), "
                 f"but ZooKeeper is at generation {as_of.generation}\n"
-                f"  Look with `txtopo state show {as_of.topology_id}`. Then adopt or clear the store, or read the store without as_of."
+                f"  Look with `txtopo state show {shlex.quote(as_of.topology_id)}`. Then adopt or clear the store, or read the store without as_of."
             )
     for component, last in sorted(recorded.items()):
         at = of_component.get(component)
@@ -147,8 +148,8 @@ def check_reaches(
             raise errors.StateMismatchError(
                 f"store {address} holds {at.count} store transactions of attempt {at.position} of component {component!r} of topology "
                 f"{as_of.topology_id!r}, but ZooKeeper has recorded {count}\n"
-                "  The store was restored from an older copy, or is a replica that lags. Read the newest copy. `txtopo state show` has the\n"
-                "  recorded attempts."
+                "  The store was restored from an older copy, or is a replica that lags. Read the newest copy.\n"
+                f"  `txtopo state show {shlex.quote(as_of.topology_id)}` has the recorded attempts."
             )
     newest = max((fence.txid for fence in of_component.values()), default=0)
     if newest > as_of + 1:

@@ -124,7 +124,7 @@ class RowSpool:
         if count < index + amount:
             raise errors.InputError(
                 f"memory spout: partition {partition} has {count} rows, but the batch was planned as rows {index} to {index + amount - 1}\n"
-                "  Give the spout the rows it had in the earlier run, or start over with `txtopo state reset`."
+                "  Give the spout the rows it had in the earlier run, or start over with `txtopo state reset ID`."
             )
         if not amount:
             return []

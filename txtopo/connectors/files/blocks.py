@@ -187,14 +187,14 @@ def shrunk(path: str, size: int, planned: int) -> errors.InputError:
     ``planned``."""
     return errors.InputError(
         f"{path} has shrunk: it has {size} bytes, but was planned up to byte {planned}\n"
-        "  A batch must not change: restore the file, or start over with `txtopo state reset`."
+        "  A batch must not change: restore the file, or start over with `txtopo state reset ID`."
     )
 
 
 def _replaced(path: str, end: int) -> errors.InputError:
     return errors.InputError(
         f"{path} has been rotated or written anew: the {min(end, TAIL_BYTES)} bytes before byte {end} are not those that were planned or read\n"
-        "  Restore the file, and give a new file a name that sorts behind all others. Or start over with `txtopo state reset`."
+        "  Restore the file, and give a new file a name that sorts behind all others. Or start over with `txtopo state reset ID`."
     )
 
 

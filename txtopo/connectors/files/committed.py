@@ -199,7 +199,7 @@ class Committed:
                     break
         raise errors.StateMismatchError(
             f"{self._log.storage.root} does not hold transaction {position.txid} any more\n"
-            "  It was cleared, or restored from an older copy. Restore the newest copy, or begin again with `txtopo state reset`."
+            "  It was cleared, or restored from an older copy. Restore the newest copy, or begin again with `txtopo state reset ID`."
         )
 
     def to_arrow(self) -> Any:
@@ -261,11 +261,12 @@ class Committed:
             data = self._log.storage.read(self._names[name])
         if data is None:
             raise errors.StateMismatchError(
-                f"{file.path} is missing\n  `txtopo files verify` lists all missing files. Restore it, or read later transactions with after=."
+                f"{file.path} is missing\n  `txtopo files verify ROOT` lists all missing files. Restore it, or read later transactions with after=."
             )
         if len(data) != file.bytes:
             raise errors.StateMismatchError(
-                f"{file.path} has {len(data)} bytes, and was written with {file.bytes}\n  Restore it: `txtopo files verify` lists all such files."
+                f"{file.path} has {len(data)} bytes, and was written with {file.bytes}\n"
+                "  Restore it: `txtopo files verify ROOT` lists all such files."
             )
         return data
 

@@ -15,6 +15,7 @@ import functools
 import glob
 import os
 import re
+import shlex
 import stat
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -80,7 +81,8 @@ class FollowingCoordinator(spout.PartitionedSpoutCoordinator):
             elif metadata.get("follows") != path:
                 raise errors.InputError(
                     f"partition {partition} was read from {metadata.get('follows', 'files that were not followed')}, and now is {path}\n"
-                    "  Give the same paths in the same order, new ones last, or start over with `txtopo state reset`."
+                    f"  Give the same paths in the same order, new ones last, or start over with\n"
+                    f"  `txtopo state reset {shlex.quote(context.topology_id)}`."
                 )
 
     def num_partitions(self) -> int:
@@ -254,7 +256,7 @@ def _place(files: list[_File], metadata: Mapping[str, Any]) -> int:
         why = f"may be {names}" if same else "is not there, nor beside under a rotated name"
         raise errors.InputError(
             f"{metadata['follows']}: the file that was read up to byte {end} {why}\n"
-            "  Restore exactly one such file beside the log, uncompressed (logrotate: delaycompress), or start over with `txtopo state reset`."
+            "  Restore exactly one such file beside the log, uncompressed (logrotate: delaycompress), or start over with `txtopo state reset ID`."
         )
     return same[0]
 

@@ -65,7 +65,8 @@ class Form:
             if name != "schema" and kept.get(name) != value:
                 raise errors.SetupError(
                     f"the files in {self._storage.root} have {name}={kept.get(name)!r}, and the rows now {value!r}\n"
-                    "  Nothing was written. Give the sink what the files have, another directory, or clear the sink with `txtopo store clear`."
+                    "  Nothing was written. Give the sink what the files have, another directory, or clear the sink with \n"
+                    "  `txtopo store clear ROOT NAME --topology ID`."
                 )
 
     def fitted(self, batch: Any, partition_by: Sequence[str], declared: Any) -> Any:

@@ -60,7 +60,7 @@ class GrowingCoordinator(spout.PartitionedSpoutCoordinator):
             if metadata is not None and metadata.get("partitions") != partitions:
                 raise errors.InputError(
                     f"partition {partition} was read with other partitions than {partitions}, or without growing\n"
-                    "  Set partitions and growing as they were, or start over with `txtopo state reset`."
+                    "  Set partitions and growing as they were, or start over with `txtopo state reset ID`."
                 )
         self._unless_gone(self._is_ready)
 

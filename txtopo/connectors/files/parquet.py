@@ -177,7 +177,7 @@ class Footer:
         if self.identity != identity:
             raise txtopo.errors.InputError(
                 f"{self.path} has changed since a batch was planned from it\n"
-                "  A batch must not change: restore the file, or start over with `txtopo state reset`. New rows go into a new file."
+                "  A batch must not change: restore the file, or start over with `txtopo state reset ID`. New rows go into a new file."
             )
         if not _is_same_time(self.written, written):
             raise self._written_again(written)
@@ -186,7 +186,7 @@ class Footer:
         seconds, nanoseconds = divmod(written, _SECOND)
         return txtopo.errors.InputError(
             f"{self.path} was written again since a batch was planned from it: its time differs, and values may differ under the same footer\n"
-            "  A batch must not change: restore the file, or start over with `txtopo state reset`. To copy a file, use `cp -p` or\n"
+            "  A batch must not change: restore the file, or start over with `txtopo state reset ID`. To copy a file, use `cp -p` or\n"
             f"  `rsync -t`. If this is a copy with the same rows: touch -d @{seconds}.{nanoseconds:09} {shlex.quote(self.path)}"
         )
 

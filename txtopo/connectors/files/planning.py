@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -45,7 +46,7 @@ class FrozenCoordinator(spout.PartitionedSpoutCoordinator):
             if metadata is not None and partition >= len(planners):
                 raise errors.InputError(
                     f"partition {partition} was read by an earlier run, but now there are {len(planners)} partitions\n"
-                    "  Set partitions as it was, or start over with `txtopo state reset`."
+                    f"  Set partitions as it was, or start over with `txtopo state reset {shlex.quote(context.topology_id)}`."
                 )
 
     def num_partitions(self) -> int:

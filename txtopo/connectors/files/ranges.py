@@ -235,7 +235,7 @@ class _RangePlanner(planning.Planner):
             had = last["read"] - end
             raise txtopo.errors.InputError(
                 f"partition {self.partition}: the files before {path} have {position - end} bytes, but had {had} when they were read\n"
-                "  They are not read again. Restore them and put new lines into a file that sorts last, or start over with `txtopo state reset`."
+                "  They are not read again. Restore them and put new lines into a file that sorts last, or start over with `txtopo state reset ID`."
             )
         return self._continued.get(position, position)
 
@@ -250,7 +250,7 @@ class _RangePlanner(planning.Planner):
         if skipped is None:
             raise txtopo.errors.InputError(
                 f"{path}: the line before byte {end} was read as the last one, without an end, and has been continued since\n"
-                "  Restore the file so that a line ends there, or start over with `txtopo state reset`."
+                "  Restore the file so that a line ends there, or start over with `txtopo state reset ID`."
             )
         self._continued[position] = position + skipped
 
@@ -320,7 +320,7 @@ def check_group(group: file_groups.FileGroup, partition: int, metadata: Any) -> 
     ``metadata``."""
     if "follows" in metadata:
         raise txtopo.errors.InputError(
-            f"partition {partition} was read with follow=True\n  Set follow as it was, or start over with `txtopo state reset`."
+            f"partition {partition} was read with follow=True\n  Set follow as it was, or start over with `txtopo state reset ID`."
         )
     file = metadata["end_file"]
     if file >= len(group.paths) or group.identities[file] != metadata["group"]:
@@ -330,7 +330,7 @@ def check_group(group: file_groups.FileGroup, partition: int, metadata: Any) -> 
 def _group_changed(partition: int) -> txtopo.errors.InputError:
     return txtopo.errors.InputError(
         f"partition {partition} no longer has the files that were read: one was added among them, removed or renamed, or partitions changed\n"
-        "  Restore the list of files (new files must sort behind all others) and partitions, or start over with `txtopo state reset`."
+        "  Restore the list of files (new files must sort behind all others) and partitions, or start over with `txtopo state reset ID`."
     )
 
 

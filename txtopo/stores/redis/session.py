@@ -20,11 +20,12 @@ Invariants:
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from txtopo import errors
-from txtopo.stores import direct, failures, sessions, stamps
+from txtopo.stores import completeness, direct, failures, sessions, stamps
 from txtopo.stores import place as places
 from txtopo.stores.redis import apply as applying
 from txtopo.stores.redis import connection as connections
@@ -428,9 +429,9 @@ def _held_error(store: places.Place, topology_id: str, held: str) -> errors.Stat
         return errors.StateMismatchError(
             f"store {store.address} has lost acknowledged writes: change {versions[0]} was done, later there were {versions[1]}\n"
             "  The server was restarted without its last changes, or emptied, or a replica without them took over. Nothing was written.\n"
-            "  Type `txtopo state show`. Then restore the newest copy, or choose:\n"
+            f"  Type `txtopo state show {shlex.quote(topology_id)}`. Then restore the newest copy, or choose:\n"
             f"    `{command}`: go on from the store's present rows. The lost writes stay lost\n"
-            f"    `txtopo state reset {topology_id}`: begin with the first batch. Then clear or adopt the store"
+            + completeness.begin_again(topology_id)
         )
     return errors.StateMismatchError(
         f"store {store.address} is being adopted or cleared, or an adoption or clearing was never finished\n"

@@ -54,7 +54,7 @@ _BUCKETS = _Promise(
 )
 _REPLAYED = _Promise(
     "entries of a replay share a sequence, and every one is told",
-    "Keep a sequence for each key: with one for a bucket, `txtopo export replay` tells a single key.",
+    "Keep a sequence for each key: with one for a bucket, a replay tells a single key.",
 )
 _COPIES = _Promise(
     "two exporters that tell the same entries leave the newest entries",
