@@ -34,11 +34,13 @@ cure.
 
 Errors are built from fields and rendered by ``__str__``, so they survive pickling. The address for
 an error's page is a note: tracebacks and the command line show notes. A text that quotes the error
-does not repeat the address.
+does not repeat the address. A ``UsageError`` or ``ConfigError`` names the page of the package that
+raises the error: ``ERROR_PAGE`` in the package.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 PAGES = "https://txtopo.readthedocs.io/en/latest/"
@@ -75,8 +77,24 @@ class TxtopoError(Exception):
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
-        if self.page:
-            self.add_note(f"  See {PAGES}{self.page}")
+        page = self.page
+        if type(self) in (UsageError, ConfigError):
+            page = _page_of_raising_package() or page
+        if page:
+            self.add_note(f"  See {PAGES}{page}")
+
+
+def _page_of_raising_package() -> str | None:
+    """``ERROR_PAGE`` in the nearest package around the code that makes an error."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__") == __name__:
+        frame = frame.f_back
+    package = frame.f_globals.get("__package__") or ""
+    while package.startswith("txtopo."):
+        if "ERROR_PAGE" in vars(sys.modules[package]):
+            return str(sys.modules[package].ERROR_PAGE)
+        package = package.rpartition(".")[0]
+    return None
 
 
 class UserCodeError(TxtopoError):
@@ -347,7 +365,7 @@ class UnreadableStateError(StateMismatchError):
         self.path, self.why = path, why
 
     def __str__(self) -> str:
-        cure = "Nothing was changed. Look at the record with `txtopo state show`, or start over with `txtopo state reset`."
+        cure = "Nothing was changed. Look at the record with `txtopo state show ID`, or start over with `txtopo state reset ID`."
         return f"the state record {self.path} cannot be read: {self.why}\n  {cure}"
 
 

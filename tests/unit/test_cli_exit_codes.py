@@ -3,6 +3,7 @@ comes with -v."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ import pytest
 import txtopo
 from txtopo import errors
 from txtopo.command import cli, main, target
+from txtopo.runtime import cluster
 from txtopo.state import opening
 from txtopo.state.directory import DataDirectory
 
@@ -81,6 +83,36 @@ def test_an_error_becomes_its_exit_code_and_its_message(
     assert out == ""
     assert message in err
     assert "Traceback (most recent call last)" not in err
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+@pytest.mark.parametrize(
+    ("error", "code", "page"),
+    [
+        (errors.ConfigError("not so"), 2, "configuration.html#every-setting"),
+        (errors.PoisonBatchError(3, 5, "KeyError: 1"), 3, "errors.html#it-ends-with-an-error"),
+        (errors.HeldError("held"), 4, "availability.html"),
+        (errors.ZooKeeperUnavailableError("gone"), 5, "zookeeper.html#what-happens-when"),
+        (errors.StateMismatchError("older"), 6, "errors.html#exit-code-6"),
+    ],
+)
+def test_a_message_ends_with_the_address_of_its_page(
+    error: Exception,
+    code: int,
+    page: str,
+    log_format: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(cluster, "Submission", lambda *arguments, **more: raising(error)())
+    line = ["run", "words.py", "--log-format", log_format, "--data-dir", "of words"]
+    assert cli.main(line) == code
+    said = capsys.readouterr().err
+    if log_format == "json":
+        said = json.loads(said.splitlines()[-1])["msg"]
+    *before, last = said.splitlines()
+    assert last == f"  See {errors.PAGES}{page}"
+    assert ("--data-dir 'of words'" in before[-1]) == (code == 6)
 
 
 @pytest.mark.parametrize("error", [errors.UsageError("not so"), KeyError("x")])

@@ -3,15 +3,25 @@ process with."""
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import pickle
+import pkgutil
 import re
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from txtopo import errors
+import txtopo
+from txtopo import Config, TransactionAttempt, errors
+from txtopo.connectors.files import FileTransactionalSpout
+from txtopo.connectors.kafka import KafkaSink
+from txtopo.connectors.sql import SqlSink
+from txtopo.dataplane.outcome import Failure
+from txtopo.exports import ExportQueue
+from txtopo.stores import SqliteStore
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -134,14 +144,51 @@ def anchors(page: Path) -> set[str]:
     return {"", *slugs, *re.findall(r"^\(([\w-]+)\)=$", text, flags=re.M)}
 
 
+@pytest.mark.parametrize(
+    ("mistake", "page"),
+    [
+        (lambda: SqliteStore("words.db", "no table"), "stores.html"),
+        (lambda: SqlSink("shop.db"), "sinks.html"),
+        (lambda: FileTransactionalSpout("lines", bytes_per_batch=0), "files.html"),
+        (lambda: KafkaSink("", "topic"), "kafka.html"),
+        (lambda: ExportQueue("", SqliteStore("words.db", "words")), "export-queues.html"),
+        (lambda: Config(max_attempts=0), "configuration.html#every-setting"),
+    ],
+)
+def test_a_wrong_argument_ends_with_the_page_of_the_package_that_refuses_it(
+    mistake: Callable[[], object], page: str
+) -> None:
+    with pytest.raises(errors.UsageError) as refused:
+        mistake()
+    data = pickle.dumps(refused.value)
+    attempt = TransactionAttempt(1, 0)
+    in_task = Failure("error", "count", 0, attempt, "commit", "execute", "no", "", data)
+    for error in (refused.value, pickle.loads(data), in_task.to_error()):
+        assert error.__notes__ == [f"  See {errors.PAGES}{page}"]
+
+
 def test_an_error_of_exit_codes_2_to_6_ends_with_the_address_of_its_page() -> None:
-    waiting, pages = [errors.TxtopoError], dict[str, str]()
+    packages = list(pkgutil.walk_packages(txtopo.__path__, "txtopo."))
+    modules = [
+        importlib.import_module(each.name)
+        for each in packages
+        if not each.name.startswith("txtopo.demo") and not each.name.endswith("__main__")
+    ]
+    pages = {
+        each.__name__: str(vars(each)["ERROR_PAGE"])
+        for each in modules
+        if "ERROR_PAGE" in vars(each)
+    }
+    connectors = {each.name for each in packages if each.ispkg and "connectors." in each.name}
+    assert connectors | {"txtopo.stores", "txtopo.exports", "txtopo.sinks"} <= set(pages)
+    waiting = [errors.TxtopoError]
     while waiting:
         cls = waiting.pop()
         waiting += cls.__subclasses__()
         if cls.__module__.startswith("txtopo.") and cls.exit_code != 1:
             pages[cls.__name__] = cls.page
-    assert {"UsageError", "PoisonBatchError", "HeldError", "UnreadableStateError"} <= set(pages)
+    elsewhere = {"LogChangedError", "UnknownTopicError", "DividedOtherwiseError", "AbandonedError"}
+    assert {"UsageError", "PoisonBatchError", "HeldError", *elsewhere} <= set(pages)
     for name, address in pages.items():
         page, _, anchor = address.partition(".html#")
         assert anchor in anchors(DOCS / f"{page.removesuffix('.html')}.md"), name

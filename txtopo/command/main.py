@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import logging
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -106,8 +107,7 @@ def _report_errors(action: Callable[[], int], verbose: bool) -> int:
             traceback.print_exception(error)
         told = out_of_resources.explained(error)
         if isinstance(told, errors.TxtopoError):
-            notes = getattr(told, "__notes__", ())
-            print(f"txtopo: error: {told}", *notes, sep="\n", file=sys.stderr)
+            print(f"txtopo: error: {_with_notes(told)}", file=sys.stderr)
         else:
             print(
                 f"txtopo: error: {type(error).__name__}: {error}"
@@ -115,6 +115,10 @@ def _report_errors(action: Callable[[], int], verbose: bool) -> int:
                 file=sys.stderr,
             )
         return errors.exit_code_of(told)
+
+
+def _with_notes(error: BaseException) -> str:
+    return "\n".join([str(error), *getattr(error, "__notes__", ())])
 
 
 def settings_of(
@@ -204,11 +208,28 @@ def run(
                 )
         return code if code or stop.is_requested else afterwards()
     except Exception as error:
+        place = _state_options(conf)
+        if isinstance(error, errors.StateMismatchError) and place:
+            # The page's address stays the last line.
+            error.__notes__.insert(0, f"  To reach this state, the commands need {place}")
         if lines is None:
             raise
         told = out_of_resources.explained(error)
-        lines.log(logging.ERROR, str(told), told)
+        lines.log(logging.ERROR, _with_notes(told), told)
         return errors.exit_code_of(told)
+
+
+def _state_options(conf: config.Config) -> str:
+    """The options by which ``txtopo state`` and ``txtopo store`` reach a run's state. Empty for the
+    default place."""
+    options: dict[str, object] = {"data-dir": conf.data_dir}
+    if conf.zookeeper is not None:
+        options = {"zookeeper": conf.zookeeper}
+        if conf.zookeeper_root != config.Config().zookeeper_root:
+            options["zookeeper-root"] = conf.zookeeper_root
+    return shlex.join(
+        part for name, value in options.items() if value for part in (f"--{name}", str(value))
+    )
 
 
 @contextlib.contextmanager

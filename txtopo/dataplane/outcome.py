@@ -59,7 +59,9 @@ class Failure:
         if self.cause is not None:
             cause = pickle.loads(self.cause)
             if type(cause) is errors.UsageError:
-                return errors.UsageError(f"{cause}\n{self._place}".rstrip())
+                placed = errors.UsageError(f"{cause}\n{self._place}".rstrip())
+                placed.__notes__ = cause.__notes__
+                return placed
             if isinstance(cause, errors.TxtopoError):
                 return cause
             if isinstance(cause, type) and issubclass(cause, errors.UserCodeError):

@@ -28,6 +28,8 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'txtopo.exports' has no attribute {name!r}")
 
 
+ERROR_PAGE = "export-queues.html"
+
 __all__ = [
     "EntryRefusedError",
     "ExportQueue",

@@ -16,6 +16,8 @@ from txtopo.stores.visible import VisibleTxid
 from txtopo.topology.kept import Fence, StoreChange
 from txtopo.topology.merge import ADD, MAX, MIN, Merge
 
+ERROR_PAGE = "stores.html"
+
 __all__ = [
     "ADD",
     "MAX",

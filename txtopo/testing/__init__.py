@@ -56,6 +56,8 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'txtopo.testing' has no attribute {name!r}")
 
 
+ERROR_PAGE = "testing.html"
+
 __all__ = [
     "ArrowMemoryTransactionalSpout",
     "BoltReport",

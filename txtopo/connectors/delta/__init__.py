@@ -4,4 +4,6 @@ from __future__ import annotations
 
 from txtopo.connectors.delta.sink import DeltaSink
 
+ERROR_PAGE = "delta.html"
+
 __all__ = ["DeltaSink"]

@@ -33,6 +33,8 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+ERROR_PAGE = "files.html"
+
 __all__ = [
     "CommittedFilesSpout",
     "CsvTransactionalSpout",

@@ -26,6 +26,8 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+ERROR_PAGE = "kafka.html"
+
 __all__ = [
     "KafkaColumnSpout",
     "KafkaSink",

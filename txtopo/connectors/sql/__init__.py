@@ -8,4 +8,6 @@ from __future__ import annotations
 
 from txtopo.connectors.sql.sink import SqlSink
 
+ERROR_PAGE = "sinks.html"
+
 __all__ = ["SqlSink"]
