@@ -10,8 +10,6 @@ import pytest
 
 from tests import words
 
-pytestmark = pytest.mark.thorough
-
 FREE_MAX = 0.003
 """Free relatives among all words."""
 DENSE_MAX = 0.03
@@ -55,6 +53,7 @@ def test_texts_for_users_name_their_subjects_in_short_sentences(folder: str) -> 
     assert result.semicolon_share <= SEMICOLONS_MAX, f"python -m tests.words {folder} --show 40"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("folder", ["tests", "bench", "starter"])
 def test_prose_for_contributors_names_its_subjects(folder: str) -> None:
     result = words.measure(words.files_under(folder))
@@ -63,6 +62,7 @@ def test_prose_for_contributors_names_its_subjects(folder: str) -> None:
     assert result.dense_share <= DENSE_MAX, f"python -m tests.words {folder} --show 40"
 
 
+@pytest.mark.thorough
 def test_docstrings_begin_with_a_verb_or_a_name() -> None:
     wrong = []
     for path in words.files_under("txtopo"):
@@ -76,6 +76,7 @@ def test_docstrings_begin_with_a_verb_or_a_name() -> None:
     assert wrong == []
 
 
+@pytest.mark.thorough
 def test_names_of_functions_say_a_verb_or_a_noun() -> None:
     vague = [
         f"{path.relative_to(words.ROOT)}:{node.lineno} {node.name}"
