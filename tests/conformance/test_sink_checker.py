@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests import strides
+from tests.starter.test_snippets import ROOT, snippets
 from tests.wrong import sinks
 from txtopo import UsageError
 from txtopo.connectors.sql import SqlSink
@@ -69,6 +70,17 @@ def test_the_sink_of_txtopo_keeps_the_contract(
 
     report = check_sink(make, sinks.ROWS, fields=sinks.FIELDS, contents=contents)
     assert (report.takes_back, report.points > 60 // stride) == (bool(form), True)
+
+
+@pytest.mark.rule(40)
+def test_the_sink_on_the_page_about_your_own_is_short_and_keeps_the_contract(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    strides.kill_at_every(12, monkeypatch)
+    example = next(iter(snippets(ROOT / "docs" / "your-own-sink.md")))
+    assert len(example.code.splitlines()) <= 150
+    example.run({"__name__": "__main__"})
+    assert capsys.readouterr().out.startswith("False ")
 
 
 def test_too_few_rows_are_refused() -> None:
