@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ from tests.servers import kafka, mariadb, postgres, redis_server
 from tests.topologies import sinks
 from tests.topologies.numbered_lines import Queueing
 from txtopo import Count, Fields, TransactionalTopologyBuilder, UsageError
+from txtopo.command import cli
 from txtopo.command.reset import places_of, reset
+from txtopo.connectors.by_address import open_kept
 from txtopo.connectors.delta import DeltaSink
 from txtopo.connectors.files import FileSink, read_committed
 from txtopo.connectors.kafka import KafkaSink
@@ -120,6 +123,10 @@ def test_the_next_run_begins_anew(kind: str, tmp_path: Path) -> None:
     first = contents(destination)
     assert len(first) == len(ROWS)
     (kept,) = places_of(graph).kept.values()
+    for action in ("adopt", "clear"):
+        typed = cli._parser().parse_args(shlex.split(kept.command(action, "reset"))[1:])
+        by_address = open_kept(typed.store, typed.table, typed.topology)
+        assert (by_address.fences(), bool(by_address.fences())) == (kept.fences(), True)
     lines = reset(graph, opened, "memory", leave_rows=False, execute=False)
     assert any(line.startswith(f"would remove from {kept.address}: ") for line in lines)
     assert not [line for line in lines if "only you can empty" in line or "does not have" in line]
