@@ -30,6 +30,7 @@ from txtopo.command import (
     request_commands,
     reset,
     show_state,
+    simulate,
     sink_commands,
     store_commands,
     submit,
@@ -39,7 +40,6 @@ from txtopo.command import (
     whereabouts,
 )
 from txtopo.command import main as running
-from txtopo.command import simulate as testing
 from txtopo.config import display
 from txtopo.journal import recording
 from txtopo.plan import compiler, explain, guarantees
@@ -211,12 +211,12 @@ def _parser() -> argparse.ArgumentParser:
     tested = commands.add_parser(
         "test",
         help="simulate failures, and check the results",
-        description=testing.DESCRIPTION,
-        epilog=testing.EXIT_CODES,
+        description=simulate.DESCRIPTION,
+        epilog=simulate.EXIT_CODES,
     )
     tested.add_argument("target", metavar="TARGET", help=TARGET_HELP)
-    testing.add_arguments(tested)
-    tested.set_defaults(do=testing.run)
+    simulate.add_arguments(tested)
+    tested.set_defaults(do=simulate.run)
 
     _add_config_commands(commands)
 

@@ -105,31 +105,31 @@ def check_graph(
             graph, user_spout, dataclasses.replace(plot, rng=rng, replays=replays), conf
         ).tell()
 
-    straight = tell(replays=True)
-    told = [straight]
+    whole = tell(replays=True)
+    told = [whole]
     hook = _deciding_hook(graph)
     if expected is not None:
         truth = [tuple(values) for values in expected]
         _compare(
             hook,
-            [values for _, values in straight.rows],
+            [values for _, values in whole.rows],
             truth,
-            straight,
-            may_lack=not straight.is_exhausted,
+            whole,
+            may_lack=not whole.is_exhausted,
             against="the source",
         )
     for number in range(stories):
         story = tell(random.Random(f"{seed}/{number}"))
         told.append(story)
-        if straight.is_exhausted:
-            _compare_stories(hook, story, straight, tell, f"story {number} of seed {seed}")
+        if whole.is_exhausted:
+            _compare_stories(hook, story, whole, tell, f"story {number} of seed {seed}")
     kind = "committer" if graph.spout.committer else graph.spout.spout_kind or ""
     return SpoutReport(
         kind,
         all(each.is_exhausted for each in told),
-        len(straight.committed),
-        len(straight.rows),
-        straight.partitions,
+        len(whole.committed),
+        len(whole.rows),
+        whole.partitions,
         sum(each.attempts for each in told),
         sum(each.restarts for each in told),
     )
@@ -177,23 +177,23 @@ def _deciding_hook(graph: TopologyGraph) -> str:
 
 
 def _compare_stories(
-    hook: str, story: Told, straight: Told, tell: Callable[[], Told], name: str
+    hook: str, story: Told, whole: Told, tell: Callable[[], Told], name: str
 ) -> None:
-    difference = equality.multiset_difference(story.rows, straight.rows)
+    difference = equality.multiset_difference(story.rows, whole.rows)
     if difference is None:
         return
     again = tell()
-    if equality.multiset_difference(again.rows, straight.rows) is not None:
+    if equality.multiset_difference(again.rows, whole.rows) is not None:
         raise violation.ContractError(
             "spout",
             None,
-            f"two runs without failures differ: {equality.multiset_difference(again.rows, straight.rows)}",
+            f"two runs without failures differ: {equality.multiset_difference(again.rows, whole.rows)}",
             "Let make_spout bring the source back to its beginning, and keep positions only in metadata (R20).",
         )
     _compare(
         hook,
         story.rows,
-        straight.rows,
+        whole.rows,
         story,
         may_lack=not story.is_exhausted,
         against=f"a run without failures ({name})",

@@ -137,7 +137,7 @@ def _incomplete(subject: Subject) -> None:
     29,
     cure="Compare the fence's count with the record.",
 )
-def _overfull(subject: Subject) -> None:
+def _refuse_excess(subject: Subject) -> None:
     store = subject.store()
     for task in _tasks(subject, store):
         put(store, task, 1, 0, **{f"key {task.task_index}": 1})
