@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
-import shlex
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -145,7 +144,7 @@ class Ledger(base.Store):
             raise errors.StateMismatchError(
                 f"the sink {self.sink} has rows of component {void.component!r} from attempt {void.position}, which was replayed without the sink\n"
                 "  These rows do not count, and cannot be told from other rows. Nothing was written. Remove the rows by hand, then type\n"
-                f"    `txtopo store adopt {shlex.quote(self.location)} {shlex.quote(self.name)} --topology {shlex.quote(void.topology_id)}`\n"
+                f"    `{self.command('adopt', void.topology_id)}`\n"
                 "  With mark='column' a sink finds such rows by itself."
             )
         self._writer().take_back(session, self.target, sql_target.mark_of(void))
