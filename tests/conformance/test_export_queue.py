@@ -4,6 +4,7 @@ the target in order, also if attempts and exporters die."""
 from __future__ import annotations
 
 import contextlib
+import enum
 import itertools
 import random
 import sys
@@ -113,6 +114,21 @@ class Topology:
         self.recorded = {
             f"count/{self.store.name}": RecordedAttempt(self.txid, self.attempt, transactions)
         }
+
+    def add(self, *pairs: tuple[Any, Any]) -> None:
+        """Commit a transaction whose first task only queues ``pairs``."""
+        attempt = RecordedAttempt(self.txid + 1, self.attempt + 1, 1)
+        context = self.process.task(
+            "count",
+            num_tasks=TASKS,
+            generation=self.generation,
+            known_stores=dict(self.recorded),
+        )
+        with self.store.transaction(context, attempt) as opened:
+            for key, value in pairs:
+                self.queue.add(opened, key, value)
+        self.txid, self.attempt = attempt.txid, attempt.attempt_id
+        self.recorded = {f"count/{self.store.name}": attempt}
 
     def exporter(self, target: Exporter, **options: Any) -> Exporting:
         return Exporting(self.queue, target, self.visible, clock=lambda: self.clock, **options)
@@ -415,6 +431,48 @@ def test_a_poison_entry_stops_its_bucket_and_no_other_until_it_is_skipped(
     assert (status.entries, topology.rows("e")) == (0, [])
     with pytest.raises(errors.UsageError, match="has not stopped"):
         upkeep.skip(topology.queue, ours)
+
+
+class Color(enum.StrEnum):
+    """Python takes a member for equal to its value, and R16 does not."""
+
+    RED = "red"
+
+
+class Rank(enum.IntEnum):
+    """As :class:`Color`, with numbers."""
+
+    FIRST = 1
+
+
+def test_a_key_has_one_bucket_in_each_spelling_and_in_a_replay(
+    make: Callable[..., Topology],
+) -> None:
+    topology, target = make(buckets=17), Target()
+    spellings = [
+        (Color.RED, "red"),
+        (Rank.FIRST, 1),
+        ((Color.RED, (Rank.FIRST, None)), ("red", (1, None))),
+    ]
+    for spelled, key in spellings:
+        topology.add((spelled, 1), (key, 2))
+        for wrong in (True, 1.0, (True,), (1.0,)):  # equal to a key, or to one in a tuple
+            with pytest.raises(errors.UsageError, match="store key cannot hold"):
+                topology.add(((1,), 0), (wrong, 3))
+    topology.settle(topology.exporter(target))
+    topology.commit("a")
+    for spelled, _ in spellings:
+        topology.queue.entry_of = lambda key, value, spelled=spelled: (spelled, 4)
+        upkeep.replay(topology.queue, target, topology.visible())
+    told = [(entry.key, entry.value, entry.bucket) for call in target.calls for entry in call]
+    assert sorted(told, key=repr) == sorted(
+        [
+            (key, value, grouping.task_for_key([key], 17))
+            for _, key in spellings
+            for value in (1, 2, 4)
+        ],
+        key=repr,
+    )
 
 
 def test_a_lost_target_is_told_every_value_again(make: Callable[..., Topology]) -> None:
@@ -761,21 +819,14 @@ def test_the_deepest_entry_stops_its_bucket_alone_and_is_kept(
     def nested(levels: int) -> Any:
         return (nested(levels - 1),) if levels else "a"
 
-    def add(levels: int) -> None:
-        key, value = (nested(levels), 1) if part == "key" else ("a", nested(levels))
-        context = topology.process.task("count", 0, num_tasks=TASKS)
-        with topology.store.transaction(context, RecordedAttempt(1, 1, 0)) as opened:
-            topology.queue.add(opened, key, value)
-
     sys.setrecursionlimit(2 * (before := sys.getrecursionlimit()))  # in an executor
     try:
         for levels in range(before, 0, -1):
             with contextlib.suppress(errors.UsageError):
-                add(levels)
+                topology.add((nested(levels), 1) if part == "key" else ("a", nested(levels)))
                 break
     finally:
         sys.setrecursionlimit(before)
-    topology.txid, topology.recorded = 1, {f"count/{topology.store.name}": RecordedAttempt(1, 1, 1)}
     target.meanwhile = refuse
     topology.settle(topology.exporter(target, max_attempts=1))
     (status,) = upkeep.status(topology.queue).buckets

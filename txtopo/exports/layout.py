@@ -14,6 +14,7 @@ and remove ``e``. Standard library only.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from typing import Any
 from txtopo import errors
 from txtopo.stores import keys
 from txtopo.stores.visible import VisibleTxid
+from txtopo.topology import grouping
 
 CHUNK_BYTES = 32_000
 """How many characters of entries a row takes, unless a single entry is longer."""
@@ -150,9 +152,16 @@ def chunk(opened_at: float, entries: list[str]) -> str:
     return f'{{"at":{opened_at!r},"entries":[{",".join(entries)}]}}'
 
 
-def entry(key: keys.Key, value: Any) -> str:
-    """An entry as it stands in a chunk."""
-    return f"[{keys.encode_key(key)},{keys.encode_value(value)}]"
+def entry(key: str, value: Any) -> str:
+    """An entry as it stands in a chunk. ``key`` is the key's text in the store."""
+    return f"[{key},{keys.encode_value(value)}]"
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def bucket_of(key: str, buckets: int) -> int:
+    """The bucket for a key (R16), from its text in the store, which has an enum's value in place of
+    the enum. Keys come again in later transactions."""
+    return grouping.task_for_key([keys.decode_key(key)], buckets)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

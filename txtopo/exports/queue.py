@@ -13,7 +13,6 @@ from __future__ import annotations
 import collections
 import copy
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +20,7 @@ from txtopo import errors
 from txtopo.exports import entries, layout, linked
 from txtopo.stores import base, keys, reserved
 from txtopo.stores.transaction import StoreTransaction
-from txtopo.topology import destination, grouping, kept
+from txtopo.topology import destination, kept
 
 ENTRIES_HELD_MAX = 10_000
 """How many entries a task holds in memory before it writes them to the open transaction."""
@@ -146,13 +145,14 @@ class _Additions:
     def __init__(self, queue: ExportQueue, beside: reserved.Reserved) -> None:
         self._queue, self._beside, self._names = queue, beside, layout.Names(queue.id)
         self._tally_name = self._names.added(beside.stamp.task)
-        self._new: list[tuple[keys.Key, str]] = []
+        self._new: list[tuple[str, str]] = []
         self._chunks: dict[int, int] = {}
         """By bucket: how many rows were written."""
         self._added = 0
 
     def add(self, key: keys.Key, value: Any) -> None:
-        text, why = layout.entry(key, value), ""
+        name, why = keys.encode_key(key), ""
+        text = layout.entry(name, value)
         if len(text) > VALUE_BYTES_MAX:
             why = f"has {len(text)} characters, and the bound is {VALUE_BYTES_MAX}"
         elif len(text) > 2 * NESTING_MAX and _is_deep(text, [key, value]):
@@ -161,7 +161,7 @@ class _Additions:
             raise errors.UsageError(
                 f"an entry of export queue {self._queue.id!r} {why}\n  Queue the key alone, and let the exporter look up the value."
             )
-        self._new.append((key, text))
+        self._new.append((name, text))
         if len(self._new) >= ENTRIES_HELD_MAX:
             self._write_chunks()
 
@@ -172,8 +172,8 @@ class _Additions:
 
     def _write_chunks(self) -> None:
         buckets = collections.defaultdict[int, list[str]](list)
-        for key, text in self._new:
-            buckets[_bucket_of(key, self._queue.buckets)].append(text)
+        for name, text in self._new:
+            buckets[layout.bucket_of(name, self._queue.buckets)].append(text)
         self._added += len(self._new)
         self._new.clear()
         rows = dict[str, str]()
@@ -182,10 +182,10 @@ class _Additions:
             for part in layout.portions(texts):
                 number = self._chunks.get(bucket, 0)
                 self._chunks[bucket] = number + 1
-                name = self._names.entries(
+                row = self._names.entries(
                     bucket, stamp.txid, stamp.task, self._beside.number, number
                 )
-                rows[name] = layout.chunk(opened_at, part)
+                rows[row] = layout.chunk(opened_at, part)
         self._beside.load([*rows, self._tally_name])
         self._beside.put(rows)
 
@@ -232,9 +232,3 @@ def _is_deep(text: str, entry: Any) -> bool:
         if not level:
             return False
     return True
-
-
-@functools.lru_cache(maxsize=1 << 14, typed=True)
-def _bucket_of(key: keys.Key, buckets: int) -> int:
-    """The bucket for ``key`` (R16). Keys come again in later transactions."""
-    return grouping.task_for_key([key], buckets)

@@ -17,7 +17,6 @@ from txtopo.exports import entries, exporting, layout, leases
 from txtopo.exports.queue import ExportQueue
 from txtopo.stores import direct, keys, stamps
 from txtopo.stores.visible import VisibleTxid
-from txtopo.topology import grouping
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -172,7 +171,7 @@ def replay(queue: ExportQueue, exporter: entries.Exporter, visible: VisibleTxid)
     while portion := list(itertools.islice(values, exporting.BATCH)):
         by_bucket = collections.defaultdict[int, list[entries.SequencedExport]](list)
         for key, value in portion:
-            bucket = grouping.task_for_key([key], queue.buckets)
+            bucket = layout.bucket_of(keys.encode_key(key), queue.buckets)
             by_bucket[bucket].append(
                 entries.SequencedExport(queue.id, bucket, key, value, sequence, generation)
             )
@@ -187,7 +186,7 @@ def _queued(pairs: Iterator[tuple[Any, Any] | None]) -> Iterator[tuple[Any, Any]
     """Keys and values as they come back from a queue."""
     for pair in pairs:
         if pair is not None:
-            key, value = json.loads(layout.entry(*pair))
+            key, value = json.loads(layout.entry(keys.encode_key(pair[0]), pair[1]))
             yield keys.with_tuples(key), value
 
 
