@@ -528,7 +528,7 @@ class Unasking(Exporter):
 
 
 def test_another_generation_is_refused_until_the_target_is_told_again(
-    make: Callable[..., Topology],
+    make: Callable[..., Topology], caplog: pytest.LogCaptureFixture
 ) -> None:
     topology, target = make(), Target()
     exporter = topology.exporter(target)
@@ -543,6 +543,7 @@ def test_another_generation_is_refused_until_the_target_is_told_again(
         topology.settle(topology.exporter(target))
     target.kept.clear()
     assert upkeep.replay(topology.queue, target, topology.visible()) == 2
+    assert "1 entries that waited when the store was adopted are dropped" in caplog.text
     topology.commit("a")
     topology.settle(topology.exporter(target))
     assert target.values == {"a": 2, "b": 1}

@@ -302,7 +302,8 @@ class Exporting:
                 f"export queue {queue.id!r} in {queue.store.address} belongs to generation {other[0]} of topology {visible.topology_id!r},"
                 f" and ZooKeeper is at generation {generation}\n"
                 f"  Sequences from two generations cannot be compared. Empty the target{but}.\n"
-                "  Then type `txtopo export replay --from-store MODULE:queue MODULE:exporter`."
+                "  Then type `txtopo export replay --from-store MODULE:queue MODULE:exporter`.\n"
+                "  Entries that waited when the store was adopted are dropped then. `txtopo export show MODULE:queue` counts them."
             )
         # Entries of recorded transactions do not change any more, however far the store has gone on.
         with contextlib.suppress(errors.OutrunError):

@@ -9,6 +9,7 @@ import collections
 import dataclasses
 import itertools
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,6 +18,8 @@ from txtopo.exports import entries, exporting, layout, leases
 from txtopo.exports.queue import ExportQueue
 from txtopo.stores import direct, keys, stamps
 from txtopo.stores.visible import VisibleTxid
+
+LOGGER = logging.getLogger("txtopo")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -158,8 +161,9 @@ def replay(queue: ExportQueue, exporter: entries.Exporter, visible: VisibleTxid)
     and is empty. Returns how many entries were told.
 
     Their sequence lies between those of entries up to ``visible`` and those of later entries. A
-    queue that was exported for an earlier generation then goes on in the present one, without
-    entries of the earlier one.
+    queue that was exported for an earlier generation then goes on in the present one. Entries of the
+    earlier one that still wait are dropped, because their sequences are the earlier one's. The log
+    says how many.
 
     :raises errors.OutrunError: the store has gone on too far. Ask again.
     """
@@ -201,13 +205,14 @@ def _enter(queue: ExportQueue, visible: VisibleTxid) -> None:
             state = layout.Bucket.of(texts[name]) if name in texts else layout.Bucket()
             if state.generation == generation:
                 continue
-            removed, done = set[str](), collections.Counter(state.done)
+            removed, done, dropped = set[str](), collections.Counter(state.done), 0
             for sequence, old, _ in _lines(rows, names, bucket):
                 is_adopted = old.stamp.attempt == stamps.UNKNOWN_ATTEMPT
                 is_told, task = sequence <= state.sequence, str(layout.Place.of(old.key).task)
                 if is_adopted or old.stamp.generation != visible.generation:
                     removed.add(old.key)
                     done[task] += not is_told
+                    dropped += not is_told
                 else:
                     done[task] -= is_told  # told once more
             new = layout.Bucket(state.epoch + 1, generation=generation, done=dict(done))
@@ -216,4 +221,12 @@ def _enter(queue: ExportQueue, visible: VisibleTxid) -> None:
             ):
                 raise errors.UsageError(
                     f"export queue {queue.id!r} was changed meanwhile\n  Type the command again."
+                )
+            if dropped:
+                LOGGER.warning(
+                    "export queue %r, bucket %d: %d entries that waited when the store was adopted are dropped,"
+                    " and the target has the store's values only",
+                    queue.id,
+                    bucket,
+                    dropped,
                 )
