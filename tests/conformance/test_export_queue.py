@@ -20,7 +20,15 @@ from tests.conformance.test_store_contract import FACTORIES, Process
 from tests.patience import PATIENCE_S
 from tests.topologies.stepped_tasks import Task
 from txtopo import errors
-from txtopo.exports import Exporter, ExportQueue, SequencedExport, exporting, layout, leases, upkeep
+from txtopo.exports import (
+    Exporter,
+    ExportQueue,
+    SequencedExport,
+    exporting,
+    layout,
+    leases,
+    upkeep,
+)
 from txtopo.exports.exporting import Exporting
 from txtopo.runtime import export
 from txtopo.runtime.export import Export
@@ -651,7 +659,10 @@ def test_mistakes_are_refused(make: Callable[..., Topology], tmp_path: Path) -> 
         *(((id, topology.store), {}, "id") for id in ("a~b", "a:b", "a/b", "", "a" * 41)),
         (("a", topology.store, 0), {}, "buckets"),
         (("a", topology.store, True), {}, "buckets"),
-        (("a", topology.store), {"max_entries": 0}, "max_entries"),
+        *((("a", topology.store), {"max_entries": most}, "max_entries") for most in (0, 1.0, True)),
+        (("a", topology.store), {"exporter": 42}, r"exporter=42\n  Give an Exporter"),
+        (("a", topology.store), {"exporter": Target}, r"exporter=<class .*\n  Give an Exporter"),
+        (("a", topology.store), {"entry_of": 3}, r"entry_of=3\n  Give a function"),
         (("a", "counts.db"), {}, "needs a store"),
     ]
     for arguments, options, message in mistakes:
@@ -683,13 +694,25 @@ def test_mistakes_are_refused(make: Callable[..., Topology], tmp_path: Path) -> 
         topology.queue.add(cast("Any", topology.store), "a", 1)
     topology.queue = ExportQueue("words", topology.store, 3)
     context = topology.process.task("count", 0, num_tasks=TASKS, known_stores=topology.recorded)
-    pairs: list[tuple[Any, Any]] = [(1.5, 1), ("a", {1}), ("a", float("nan")), ("a", "x" * 2**20)]
-    for key, value in pairs:
+    pairs: list[tuple[Any, Any, str]] = [
+        (1.5, 1, r"cannot hold 1\.5 of type float .*\n  A key is a str, an int"),
+        (("a", b"b"), 1, r"cannot hold b'b' of type bytes .*\n  A key is a str, an int"),
+        ("a", {1}, r"the value \{1\} cannot be kept .*\n  Store None, bool"),
+        ("a", float("nan"), r"the value nan cannot be kept .*\n  Store None, bool"),
+        ("a", "x" * 2**20, r"has 1048584 characters, .* 1048576\n  Queue the key alone"),
+    ]
+    for key, value, message in pairs:
         with (
-            pytest.raises(errors.UsageError),
+            pytest.raises(errors.UsageError, match=message),
             topology.store.transaction(context, RecordedAttempt(9, 99, 0)) as opened,
         ):
             topology.queue.add(opened, key, value)
+    looking = topology.process.task("count", 0, num_tasks=TASKS, phase="processing")
+    with (
+        pytest.raises(errors.UsageError, match=r"in the processing phase\n  A store is written in"),
+        topology.store.transaction(looking, RecordedAttempt(9, 99, 0)) as opened,
+    ):
+        topology.queue.add(opened, "a", 1)
     with pytest.raises(errors.UsageError, match="has ended"):
         topology.queue.add(opened, "a", 1)
 

@@ -3,6 +3,8 @@ grouping and parallelism."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from txtopo import (
     InvalidTopologyError,
     TransactionalTopologyBuilder,
 )
+from txtopo.exports import Exporter, ExportQueue, SequencedExport
 from txtopo.stores import SqliteStore
 from txtopo.testing import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.testing.contracts.store_forms import ComplexCodec
@@ -169,6 +172,41 @@ def test_a_sink_without_keys_takes_any_grouping_but_no_opaque_spout() -> None:
                 topology.build_topology().components["keep"].writes.destinations[0].name
                 == "a sink of mine"
             )
+
+
+def test_a_queue_has_one_component_and_behind_an_opaque_spout_an_opaque_store() -> None:
+    topology = builder(opaque=True)
+    for id in ("count", "keep"):
+        topology.set_bolt(id, Writing(ExportQueue("words", store()))).global_grouping("spout")
+    problems = problems_of(topology)
+    assert any(
+        "ExportQueue 'words' in" in problem
+        and "holds entries, but the spout" in problem
+        and problem.endswith("give the queue's store opaque=True")
+        for problem in problems
+    )
+    assert any(
+        problem.startswith("components 'count', 'keep': all write to ExportQueue 'words' in")
+        for problem in problems
+    )
+
+
+def test_an_exporter_that_cannot_be_pickled_is_named() -> None:
+    queue = ExportQueue("words", store(), exporter=Locked())
+    topology = builder()
+    topology.set_bolt("count", Writing(queue)).global_grouping("spout")
+    [problem] = problems_of(topology)
+    assert "'held' cannot be pickled (TypeError: cannot pickle '_thread.lock' object)" in problem
+
+
+class Locked(Exporter):
+    """An exporter with a lock."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def export(self, entries: Iterator[SequencedExport]) -> None:
+        raise NotImplementedError
 
 
 class Holder:

@@ -69,6 +69,14 @@ class ExportQueue(destination.Destination):
                 f"export queue {id!r} needs a store that can take entries back, not {store!r}\n"
                 "  Give a SqliteStore, SqlStore or RedisStore without plain=True."
             )
+        if exporter is not None and not isinstance(exporter, entries.Exporter):
+            raise errors.UsageError(
+                f"export queue {id!r} has exporter={exporter!r}\n  Give an Exporter, such as HttpExporter(…)."
+            )
+        if entry_of is not None and not callable(entry_of):
+            raise errors.UsageError(
+                f"export queue {id!r} has entry_of={entry_of!r}\n  Give a function of a key and a value."
+            )
         if type(max_entries) is not int or max_entries < 1:
             raise errors.UsageError(
                 f"export queue {id!r} has max_entries={max_entries!r}\n  Give a positive integer."
