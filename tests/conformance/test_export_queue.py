@@ -636,6 +636,19 @@ def test_a_full_queue_fails_the_attempt_and_a_reader_sees_no_entry(
     assert topology.store.count() == 3
 
 
+@pytest.mark.in_gate("memory")
+def test_a_task_adds_no_more_than_exporters_can_number(
+    make: Callable[..., Topology], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology = make()
+    monkeypatch.setattr("txtopo.exports.entries.ENTRIES_MAX", 2)
+    topology.add(("a", 1), ("a", 2))
+    with pytest.raises(errors.UsageError, match=r"adds 3 entries .* the most are 2, "):
+        topology.add(("a", 1), ("a", 2), ("a", 3))
+    topology.settle(topology.exporter(target := Target()))
+    assert target.values == {"a": 2}
+
+
 def test_an_exporter_may_take_a_part(make: Callable[..., Topology]) -> None:
     topology, told = make(buckets=1), list[Any]()
 

@@ -200,10 +200,11 @@ class _Additions:
     def _tally(self) -> None:
         """Count the entries that this task has added, and refuse more than may wait."""
         queue, stamp, name = self._queue, self._beside.stamp, self._tally_name
-        if self._added > queue.max_entries:
+        most = min(queue.max_entries, entries.ENTRIES_MAX)  # more would end every exporter
+        if self._added > most:
             raise errors.UsageError(
-                f"a task adds {self._added} entries to export queue {queue.id!r} at once, and max_entries is {queue.max_entries}\n"
-                "  Give the queue a larger max_entries, or make the batches smaller."
+                f"a task adds {self._added} entries to export queue {queue.id!r} at once, the most are {most}, and max_entries is {queue.max_entries}\n"
+                "  Make the batches smaller, or give the queue a larger max_entries."
             )
         before = self._beside.value(name)
         new = layout.Tally(queue.buckets, 0, stamp.generation)
