@@ -636,6 +636,26 @@ def test_a_full_queue_fails_the_attempt_and_a_reader_sees_no_entry(
     assert topology.store.count() == 3
 
 
+def test_entries_are_counted_anew_when_a_component_was_cleared(
+    make: Callable[..., Topology],
+) -> None:
+    topology = make(max_entries=2)
+    exporter = topology.exporter(Target())
+    for _ in range(2):
+        topology.add(("a", 1), ("b", 1))
+        topology.settle(exporter)
+    topology.add(("c", 1))
+    topology.store.clear("words", ["count"])
+    assert upkeep.status(topology.queue).entries == 0
+    topology.recorded = {}
+    topology.add(("a", 2), ("b", 2))
+    assert upkeep.status(topology.queue).entries == 2
+    with pytest.raises(errors.FailedException, match=r"full.*would have 3 entries"):
+        topology.add(("a", 3))
+    topology.settle(exporter)
+    assert upkeep.status(topology.queue).entries == 0
+
+
 @pytest.mark.in_gate("memory")
 def test_a_task_adds_no_more_than_exporters_can_number(
     make: Callable[..., Topology], monkeypatch: pytest.MonkeyPatch
@@ -643,7 +663,7 @@ def test_a_task_adds_no_more_than_exporters_can_number(
     topology = make()
     monkeypatch.setattr("txtopo.exports.entries.ENTRIES_MAX", 2)
     topology.add(("a", 1), ("a", 2))
-    with pytest.raises(errors.UsageError, match=r"adds 3 entries .* the most are 2, "):
+    with pytest.raises(errors.UsageError, match=r"adds 3 entries .* 2 at most, "):
         topology.add(("a", 1), ("a", 2), ("a", 3))
     topology.settle(topology.exporter(target := Target()))
     assert target.values == {"a": 2}

@@ -203,12 +203,14 @@ class _Additions:
         most = min(queue.max_entries, entries.ENTRIES_MAX)  # more would end every exporter
         if self._added > most:
             raise errors.UsageError(
-                f"a task adds {self._added} entries to export queue {queue.id!r} at once, the most are {most}, and max_entries is {queue.max_entries}\n"
+                f"a task adds {self._added} entries to export queue {queue.id!r}, {most} at most, and max_entries is {queue.max_entries}\n"
                 "  Make the batches smaller, or give the queue a larger max_entries."
             )
-        before = self._beside.value(name)
-        new = layout.Tally(queue.buckets, 0, stamp.generation)
-        tally = layout.Tally.of(before) if before else new
+        if before := self._beside.value(name):
+            tally = layout.Tally.of(before)
+        else:  # buckets remember entries of a component whose results were cleared
+            done = self._done()
+            tally = layout.Tally(queue.buckets, done, stamp.generation, done)
         tally.check(queue.id, queue.store.address, queue.buckets)
         added, done = tally.added + self._added, tally.done
         if added - done > queue.max_entries:

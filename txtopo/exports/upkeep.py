@@ -60,10 +60,13 @@ def status(queue: ExportQueue) -> QueueStatus:
         )
         firsts = rows.read_ranges([names.entries_of(bucket) for bucket in range(queue.buckets)], 1)
     known = {row.key: layout.Bucket.of(row.curr) for row in states if row.curr}
-    added = [layout.Tally.of(row.curr or "") for row in tallies]
-    for tally in added:
-        tally.check(queue.id, queue.store.address, queue.buckets)
-    done = sum(sum(state.done.values()) for state in known.values())
+    waiting = 0
+    for row in tallies:
+        (tally := layout.Tally.of(row.curr or "")).check(
+            queue.id, queue.store.address, queue.buckets
+        )
+        task = str(int(row.key[-6:]))
+        waiting += tally.added - sum(state.done.get(task, 0) for state in known.values())
     buckets = []
     for bucket, first in enumerate(firsts):
         state = known.get(names.bucket(bucket), layout.Bucket())
@@ -72,7 +75,7 @@ def status(queue: ExportQueue) -> QueueStatus:
         waits = layout.Place.of(first[0].key).txid if first else None
         buckets.append(BucketStatus(bucket, state.holder, txid, waits, since, state.stopped))
     return QueueStatus(
-        sum(tally.added for tally in added) - done,
+        waiting,
         [json.loads(row.curr or "") for row in skipped],
         buckets,
     )
