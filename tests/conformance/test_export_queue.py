@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import errno
 import itertools
 import random
 import sys
 import threading
 import types
+import urllib.error
 from collections.abc import Callable, Iterator
+from email.message import Message
 from pathlib import Path
 from typing import Any, cast
 
@@ -902,11 +905,15 @@ def test_outages_and_refusals_are_counted_apart(make: Callable[..., Topology]) -
     target.meanwhile = meanwhile
     topology.commit("a")
     exporter = topology.exporter(target, max_attempts=2)
+    refusal = urllib.error.HTTPError("http://shop", 400, "no such article", Message(), None)
     for kind, is_stopped in [
         *[(errors.FailedException("503"), False)] * 3,
+        (ConnectionResetError(), False),
+        (TimeoutError("no answer"), False),
+        (OSError(errno.EHOSTUNREACH, "no route to host"), False),
         (ValueError("404"), False),
         (errors.FailedException("503"), False),
-        (ValueError("404"), True),  # or a target that does both in turns would never stop
+        (refusal, True),  # or a target that does both in turns would never stop
     ]:
         kinds.append(kind)
         topology.clock += exporting.BACK_OFF_MAX_S

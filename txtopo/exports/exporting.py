@@ -476,7 +476,7 @@ class Exporting:
         held = next(held for held in group if held.number == entry.bucket)
         reading = self._readings[held.number]
         reading.alone_until = max(reading.alone_until, entry.sequence)
-        is_away = isinstance(error, errors.FailedException)
+        is_away = _is_outage(error)
         reading.failures[is_away] += 1
         pause = min(0.1 * 2 ** min(reading.failures.total(), 10), BACK_OFF_MAX_S)
         reading.due, attempts = self._clock() + pause, reading.failures[is_away]
@@ -508,6 +508,14 @@ class Exporting:
         )
         if not is_away:
             del self._readings[held.number]
+
+
+def _is_outage(error: Exception) -> bool:
+    """Whether ``error`` says that the target is away. An ``OSError`` without a number may be a
+    service's refusal, such as urllib's ``HTTPError``."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return True
+    return isinstance(error, errors.FailedException | ConnectionError | TimeoutError)
 
 
 def _shown(error: Exception) -> str:
