@@ -7,6 +7,7 @@ import contextlib
 import enum
 import errno
 import itertools
+import json
 import random
 import sys
 import threading
@@ -637,6 +638,30 @@ def test_a_full_queue_fails_the_attempt_and_a_reader_sees_no_entry(
     topology.settle(topology.exporter(Target()))
     topology.commit(words[2])
     assert topology.store.count() == 3
+
+
+CUT = [
+    [1000, 1000, 1000, 1000, 1000, 67, 1000, 78, 78, 22],
+    [1000, 1000, 1000, 1000, 933, 1000, 22],
+]
+"""By bucket, the entries in each row."""
+
+
+@pytest.mark.in_gate("memory")
+def test_entries_are_cut_into_rows_as_ever(make: Callable[..., Topology]) -> None:
+    """A replay by a later version must find the rows of the version before."""
+    topology = make(buckets=2)
+    entries = [*((number, None) for number in range(12_000)), *((7, "x" * 400) for _ in range(200))]
+    for _ in range(2):
+        topology.txid, topology.recorded = 0, {}
+        topology.add(*entries)
+        counts: list[list[int]] = [[], []]
+        with topology.store.direct() as direct:
+            for number in range(2):
+                (rows,) = direct.read_ranges([layout.Names("words").entries_of(number)], 100)
+                counts[number] = [len(json.loads(row.curr or "")["entries"]) for row in rows]
+        assert counts == CUT
+    assert upkeep.status(topology.queue).entries == len(entries)
 
 
 def test_entries_are_counted_anew_when_a_component_was_cleared(

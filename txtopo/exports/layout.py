@@ -26,7 +26,9 @@ from txtopo.stores.visible import VisibleTxid
 from txtopo.topology import grouping
 
 CHUNK_BYTES = 32_000
-"""How many characters of entries a row takes, unless a single entry is longer."""
+"""How many characters of entries a row takes, unless a single entry is longer. It stays, like
+:data:`CHUNK_ENTRIES` and ``queue.ENTRIES_HELD_MAX``: a replay must cut a transaction's entries into
+the rows that an earlier version wrote."""
 
 CHUNK_ENTRIES = 1000
 """How many entries a row takes."""
