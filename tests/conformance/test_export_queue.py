@@ -1129,6 +1129,37 @@ def test_an_exporter_serves_one_thread_and_leaves_no_connection(
     assert target.values == {"a": 1}
 
 
+def test_a_wait_for_an_empty_queue_opens_one_connection(
+    make: Callable[..., Topology], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology, target, looks = make(), Target(), list[int]()
+    opened, may_end, waiter = list[int](), threading.Event(), threading.get_ident()
+    kind = type(topology.store)
+    open_rows = kind.direct
+
+    def visible() -> VisibleTxid:
+        looks.append(threading.get_ident())
+        if looks.count(waiter) == 3:
+            may_end.set()
+        return topology.visible()
+
+    def direct(store: Store) -> Any:
+        opened.append(threading.get_ident())
+        return open_rows(cast("Any", store))
+
+    def meanwhile(told: list[SequencedExport]) -> None:
+        assert may_end.wait(PATIENCE_S)
+
+    target.meanwhile = meanwhile
+    topology.commit("a")
+    monkeypatch.setattr(kind, "direct", direct)
+    exporter = Exporting(topology.queue, target, visible)
+    running = Export(exporter, cast("Any", Looks(topology)), "words")
+    running.wait_until_empty(PATIENCE_S)
+    assert looks.count(waiter) > opened.count(waiter) == 1
+    running.stop(PATIENCE_S)
+
+
 def test_exporters_that_overtake_each_other_grow_patient(
     make: Callable[..., Topology], monkeypatch: pytest.MonkeyPatch
 ) -> None:

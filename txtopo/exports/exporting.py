@@ -211,8 +211,7 @@ class Exporting:
                 "  Empty the target, and start the exporter again."
             )
         self._known = visible
-        if self._rows is None:
-            self._rows = self._queue.store.direct()
+        self._rows = self._rows or self.open_rows()
         self._leases.tend(self._rows, visible)
         self._begin(visible)
         active = [
@@ -233,29 +232,33 @@ class Exporting:
             told += self._tell([held for held in group if self._leases.holds(held)], visible)
         return told > 0
 
-    def is_empty(self) -> bool:
+    def open_rows(self) -> direct.Direct:
+        """Open a connection to the queue's store, for another thread's :meth:`is_empty`."""
+        return self._queue.store.direct()
+
+    def is_empty(self, rows: direct.Direct | None = None) -> bool:
         """Whether no entry of a transaction that is recorded now is left, in buckets that do not wait
-        for a person. Looks at other exporters' buckets, too."""
+        for a person. Looks at other exporters' buckets, too, by the exporter's own connection unless
+        ``rows`` is given."""
         visible = self._visible()
-        with self._queue.store.direct() as rows:
-            (stored,) = rows.read_ranges([self._names.all_of("b")], self._queue.buckets)
-            stopped = {
-                row.key
-                for row in stored
-                if row.curr and layout.Bucket.of(row.curr).waits_for_a_person
-            }
-            ranges = [
-                (
-                    self._names.entries_from(number, 0),
-                    self._names.entries_from(number, int(visible) + 1),
-                )
-                for number in range(self._queue.buckets)
-                if self._names.bucket(number) not in stopped
-            ]
-            recorded = visibles.recorded(visible.stores, self._queue.store.name)
-            # Rows that do not count lie behind those that do: the queue has one writing component.
-            firsts = rows.read_ranges(ranges, 1)
-            return not any(_is_recorded(row, recorded) for page in firsts for row in page)
+        if rows is None:
+            rows = self._rows = self._rows or self.open_rows()
+        (stored,) = rows.read_ranges([self._names.all_of("b")], self._queue.buckets)
+        stopped = {
+            row.key for row in stored if row.curr and layout.Bucket.of(row.curr).waits_for_a_person
+        }
+        ranges = [
+            (
+                self._names.entries_from(number, 0),
+                self._names.entries_from(number, int(visible) + 1),
+            )
+            for number in range(self._queue.buckets)
+            if self._names.bucket(number) not in stopped
+        ]
+        recorded = visibles.recorded(visible.stores, self._queue.store.name)
+        # Rows that do not count lie behind those that do: the queue has one writing component.
+        firsts = rows.read_ranges(ranges, 1)
+        return not any(_is_recorded(row, recorded) for page in firsts for row in page)
 
     def close(self) -> None:
         """Leave the buckets to others, and end connections."""

@@ -17,6 +17,7 @@ from txtopo import errors
 from txtopo.engine import observer
 from txtopo.exports.exporting import Exporting
 from txtopo.runtime.visibility import Visibility
+from txtopo.stores import direct
 from txtopo.stores.visible import VisibleTxid
 
 EMPTY_POLL_S = 0.02
@@ -92,13 +93,17 @@ class Export(observer.Observer):
 
         :raises TimeoutError: entries are left after ``timeout_s`` seconds.
         """
+        with self._exporting.open_rows() as rows:
+            self._wait_until_empty(rows, timeout_s)
+
+    def _wait_until_empty(self, rows: direct.Direct, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         while True:
             if self._error is not None:
                 raise self._error
             is_alive = self._thread.is_alive()
             try:
-                if self._exporting.is_empty():
+                if self._exporting.is_empty(rows):
                     return
             except (errors.FailedException, errors.ZooKeeperUnavailableError):
                 pass  # asked again
