@@ -205,13 +205,19 @@ def _over_http(tmp_path: Path) -> Iterator[Target]:
         yield Target("orders_to_http", {"ORDERS_URL": url}, read, states())
 
 
-POINTS = {"before": "apply.inside", "inside": "record.before", "after": "record.inside"}
+POINTS = {
+    "before": "apply.inside",
+    "inside": "record.before",
+    "after": "record.inside",
+    "removing": "apply.after",
+    "removed": "record.before",
+}
 """Where the driver is killed, by the step at which the exporter is."""
 
 
 @pytest.mark.thorough
 @pytest.mark.rule(25, 28, 40)
-@pytest.mark.parametrize("step", held_exporter.STEPS)
+@pytest.mark.parametrize("step", POINTS)
 @pytest.mark.parametrize("target", ["sqlite", "postgres", "http"], indirect=True)
 def test_the_target_has_what_the_store_has_after_driver_and_exporter_were_killed(
     target: Target, step: str, tmp_path: Path
