@@ -276,9 +276,9 @@ class TopologyRun:
                 rest.callback(lambda: self._close_jobs(self._jobs, self._error))
             rest.callback(self._store.close)
             if self._engine is not None:
+                rest.callback(lambda: self._state.close(self._end(self._error)))
                 if not has_run:
                     self._engine.close()
-                self._state.close(self._end(self._error))
 
     def _close_jobs(self, jobs: SparkJobs, end: BaseException | None) -> None:
         try:
