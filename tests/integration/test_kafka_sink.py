@@ -232,7 +232,7 @@ class TestReading:
             patch.setattr(auxiliary, "DECIDED_S", 0.2)
             with pytest.raises(
                 FailedException,
-                match=r"open transaction there\n.* `txtopo kafka abort kafka://\S+ --topology",
+                match=r"open transaction there\n.* `txtopo kafka abort '?kafka://\S+ --topology ID",
             ):
                 sales.write(other, 2, 0, ["b"])
         stranger.abort_transaction(PATIENCE_S)
