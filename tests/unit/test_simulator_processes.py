@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import enum
 from typing import Any
 
 import pytest
 
 from txtopo.testing.simulator.processes import Processes, Variables, is_users
+from txtopo.topology.graph import Subscription
 
 counter = 0
 words: list[str] = ["a"]
@@ -55,6 +57,13 @@ class Paints:
 
     def work(self) -> str:
         return self.colour.told()
+
+
+@dataclasses.dataclass(frozen=True)
+class Paint:
+    """A user's class whose methods are all made by ``dataclass``."""
+
+    colour: str
 
 
 PRISTINE: Any = (0, ["a"], {}, [])
@@ -135,6 +144,11 @@ def test_code_of_libraries_and_objects_that_cannot_be_copied_are_left_alone() ->
     assert is_users(Bolt.work)
     names = Variables([Bolt]).names()
     assert not [name for name in names if name.endswith(("lock_like", "collections", "Bolt"))]
+
+
+def test_the_methods_that_dataclass_makes_belong_to_the_classs_module() -> None:
+    methods: list[Any] = [Paint.__init__, Subscription.__init__]
+    assert [is_users(method) for method in methods] == [True, False]
 
 
 def test_members_of_an_enumeration_are_no_variables() -> None:

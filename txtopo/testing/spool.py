@@ -144,7 +144,7 @@ class RowSpool:
             return os.pread(file.fileno(), length, begin)
 
     def _path(self, partition: int, kind: str) -> str:
-        return os.path.join(self.directory, f"{partition}.{kind}")
+        return f"{self.directory}/{partition}.{kind}"
 
     def _open_to_write(self, partition: int, kind: str) -> Any:
         return os.fdopen(os.open(self._path(partition, kind), os.O_RDWR | os.O_CREAT, 0o600), "r+b")

@@ -117,13 +117,13 @@ class SimulatedStateStore(memory.MemoryStateStore):
             if isinstance(operation, base.Set) and operation.path == self._current:
                 node = self.server.get(self._current)
                 if node is not None and node.data == operation.data:
-                    txid = records.CurrentRecord.decode(self._current, node.data).current - 1
+                    txid = records.decode_json(self._current, node.data)["current"] - 1
                     self._driver.has_committed(self._driver, txid, self._metadata_of(txid))
 
     def _metadata_of(self, txid: int) -> Any:
         path = f"{self._layout.txids}/{txid:010}"
         node = self.server.get(path)
-        return None if node is None else records.TxidRecord.decode(path, node.data).metadata
+        return None if node is None else records.decode_json(path, node.data)["metadata"]
 
 
 class SimulatedThreads:
@@ -132,23 +132,21 @@ class SimulatedThreads:
 
     def __init__(self, driver: Driver, count: int, failed: Callable[[BaseException], None]) -> None:
         self._driver, self._count, self._failed = driver, count, failed
-        self._waiting: deque[Action] = deque()
+        self.waiting: deque[Action] = deque()
+        """Work that has not started."""
         self._borrow = driver.subject.carriers.borrow
         self.carriers: list[turns.Carrier] = []
 
     def submit(self, work: Action) -> None:
-        self._waiting.append(work)
+        self.waiting.append(work)
 
     def close(self, timeout_s: float) -> bool:
-        self._waiting.clear()
+        self.waiting.clear()
         return True
 
-    @property
     def can_start(self) -> bool:
-        """Whether work waits and a thread is free."""
-        return (
-            bool(self._waiting) and sum(carrier.is_busy for carrier in self.carriers) < self._count
-        )
+        """Whether a thread is free for work that waits."""
+        return sum(carrier.is_busy for carrier in self.carriers) < self._count
 
     def start(self) -> None:
         """Start the work that has waited longest."""
@@ -156,7 +154,7 @@ class SimulatedThreads:
         if carrier is None:
             carrier = self._borrow()
             self.carriers.append(carrier)
-        carrier.start(functools.partial(self._do, self._waiting.popleft()))
+        carrier.start(functools.partial(self._do, self.waiting.popleft()))
 
     def _do(self, work: Action) -> None:
         try:
@@ -278,19 +276,18 @@ class SimulatedLoop:
 
     # -- the driver's next steps -------------------------------------------------------------------
 
-    def actions(self) -> list[Action]:
-        """The driver's possible next steps, the usual step first."""
-        steps: list[Action] = []
+    def add_steps(self, steps: list[tuple[Driver | None, Action]]) -> None:
+        """Add the driver's possible next steps, the usual step first."""
+        driver = self._driver
         if self._aside and self._aside[0][0] < self._world.commits:
             self.resume_aside()
         if self._queue or (self._timers and self._timers[0][0] <= self._world.now):
-            steps.append(self._turn_loop)
+            steps.append((driver, self._turn_loop))
         if self.ready:
-            steps.append(self.resume)
+            steps.append((driver, self.resume))
         for threads in self._threads:
-            if threads.can_start:
-                steps.append(threads.start)
-        return steps
+            if threads.waiting and threads.can_start():
+                steps.append((driver, threads.start))
 
     def _turn_loop(self) -> None:
         if self._timers and self._timers[0][0] <= self._world.now:

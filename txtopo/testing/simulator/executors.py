@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from typing import Any
 
 from txtopo import errors
 from txtopo.dataplane.job import COMMITTING
@@ -36,21 +37,17 @@ class Executors:
         self._applied = 0
         """How many commit jobs have ended well."""
 
-    def job_steps(self) -> list[Action]:
-        """Steps for jobs whose driver waits, without stuck jobs."""
-        return [
-            functools.partial(self._step, running)
-            for running in self._running
-            if running.fault is None
-        ]
+    def add_job_steps(self, steps: list[tuple[Any, Action]]) -> None:
+        """Add steps for jobs whose driver waits, without stuck jobs."""
+        for running in self._running:
+            if running.fault is None:
+                steps.append((None, functools.partial(self._step, running)))
 
-    def zombie_steps(self) -> list[Action]:
-        """Steps for tasks whose job was given up, and whose time has come."""
-        return [
-            functools.partial(self._run_zombie, zombie)
-            for zombie in self._zombies
-            if zombie.after <= self._applied
-        ]
+    def add_zombie_steps(self, steps: list[tuple[Any, Action]]) -> None:
+        """Add steps for tasks whose job was given up, and whose time has come."""
+        for zombie in self._zombies:
+            if zombie.after <= self._applied:
+                steps.append((None, functools.partial(self._run_zombie, zombie)))
 
     def launch(self, running: Running) -> None:
         """Take a job that a driver has submitted."""
@@ -138,8 +135,6 @@ class Executors:
                 self._world.note(f"{name} dies")
                 self._world.processes.end(name)
             raise
-        finally:
-            self._world.processes.leave()
 
     def _finish(self, running: Running) -> None:
         try:

@@ -29,7 +29,8 @@ from txtopo import errors
 from txtopo.dataplane import worker
 from txtopo.topology import pickling
 
-_SCALARS = (type(None), bool, int, float, complex, str, bytes, frozenset)
+_CONSTANTS = (type(None), bool, int, float, complex, str, bytes)
+_SCALARS = (*_CONSTANTS, frozenset)
 _CONTAINERS = (dict, list, set, tuple, bytearray, deque)
 _LIBRARIES = tuple(
     os.path.join(os.path.realpath(place), "")
@@ -52,7 +53,11 @@ def is_users(function: Callable[..., Any] | Any) -> bool:
     package, nor from txtopo."""
     if not isinstance(function, FunctionType):
         return False
-    return _is_users_file(function.__code__.co_filename)
+    path = function.__code__.co_filename
+    # The methods that ``dataclass`` has made belong to the class's module.
+    return _is_users_file(
+        function.__globals__.get("__file__", path) if path == "<string>" else path
+    )
 
 
 @functools.lru_cache(4096)
@@ -153,7 +158,9 @@ class Variables:
         for (namespace, name), value in zip(self._globals, values, strict=False):
             namespace[name] = value
         for (owner, name), value in zip(self._attributes, attributes, strict=True):
-            setattr(owner, name, value)
+            # Python forgets where a class's methods are whenever an attribute is set.
+            if getattr(owner, name) is not value:
+                setattr(owner, name, value)
 
     def names(self) -> list[str]:
         return [_variable_name(owner, name) for owner, name in self.places]
@@ -202,15 +209,24 @@ class _Copier:
     """Copies values as they were, by pickle where possible, which is much faster."""
 
     def __init__(self, values: list[Any]) -> None:
-        self._values = copy.deepcopy(values)
+        self._values = list(values)
+        # Processes may share a value that never changes.
+        self._copied = [n for n, value in enumerate(values) if type(value) not in _CONSTANTS]
+        self._originals = copy.deepcopy([values[n] for n in self._copied])
         self._pickled: bytes | None = None
         with contextlib.suppress(Exception):
-            self._pickled = pickle.dumps(values, pickle.HIGHEST_PROTOCOL)
+            self._pickled = pickle.dumps(self._originals, pickle.HIGHEST_PROTOCOL)
 
     def copy(self) -> list[Any]:
-        values: list[Any] = (
-            copy.deepcopy(self._values) if self._pickled is None else pickle.loads(self._pickled)
-        )
+        values = list(self._values)
+        if self._copied:
+            copies = (
+                copy.deepcopy(self._originals)
+                if self._pickled is None
+                else pickle.loads(self._pickled)
+            )
+            for n, value in zip(self._copied, copies, strict=True):
+                values[n] = value
         return values
 
 
@@ -269,9 +285,9 @@ class Processes:
         process.resources.close()
 
     def end_all(self) -> None:
+        self.leave()
         for name in list(self._all):
             self.end(name)
-        self.leave()
 
     def changed_between(self, before: Sequence[str], after: Sequence[str]) -> list[str]:
         """List the names of variables whose :meth:`shown` differs."""

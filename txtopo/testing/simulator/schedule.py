@@ -124,7 +124,7 @@ class Schedule:
             ]
             if not alive or self.world.error is not None:
                 return
-            possible = self._possible()
+            possible = self._possible(alive)
             if possible:
                 self._do(*possible[self.world.decisions.pick(len(possible))])
             elif (
@@ -134,16 +134,16 @@ class Schedule:
                 raise errors.TxtopoError("no step is possible any more, and the run has not ended")
         raise errors.TxtopoError(f"the run has not ended after {TURNS_MAX} steps")
 
-    def _possible(self) -> list[tuple[Driver | None, Action]]:
+    def _possible(self, alive: list[Driver]) -> list[tuple[Driver | None, Action]]:
         """List the possible next steps, each with its driver. A schedule without decisions takes
         the first."""
-        steps: list[tuple[Driver | None, Action]] = [
-            (None, action) for action in self.executors.zombie_steps()
-        ]
-        for driver in self._drivers:
-            if driver.is_active:
-                steps += [(driver, action) for action in driver.loop.actions()]
-        return steps + [(None, action) for action in self.executors.job_steps()]
+        steps: list[tuple[Driver | None, Action]] = []
+        self.executors.add_zombie_steps(steps)
+        for driver in alive:
+            if driver.sleeps_until is None:
+                driver.loop.add_steps(steps)
+        self.executors.add_job_steps(steps)
+        return steps
 
     def _do(self, driver: Driver | None, action: Action) -> None:
         if driver is None:
@@ -173,11 +173,8 @@ class Schedule:
 
     def _settle(self) -> None:
         """Follow the last step's consequences: ends, deaths, awakenings, successors."""
-        if (
-            len(self._drivers) == 1
-            and self._drivers[0].is_active
-            and not self._drivers[0].has_ended
-        ):
+        left = [driver for driver in self._drivers if not driver.is_closed]
+        if left == self._drivers[-1:] and left[0].is_active and not left[0].has_ended:
             return
         for driver in self._drivers:
             if driver.is_dead and not driver.is_closed:
