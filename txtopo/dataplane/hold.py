@@ -37,8 +37,11 @@ class _HeldPickler(wire.ReferencePickler):
             return held_reference, ("collector",)
         if isinstance(obj, context.TopologyContext):
             return held_reference, ("context",)
-        if isinstance(obj, conf.TopologyConf):
+        # `isinstance` asks the abstract classes above, for each object in each held bolt.
+        if conf.TopologyConf in type(obj).__mro__:
             return held_reference, ("conf",)
+        if obj is held_reference:
+            return NotImplemented  # by name
         if column_runs.is_arrow(obj):
             return column_runs.load_batches().reduced(obj)
         return super().reducer_override(obj)

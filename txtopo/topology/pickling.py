@@ -46,12 +46,17 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
     name by ``<dynamic-code>``, and a traceback would show no line of the user's code.
     """
 
+    dispatch_table: Any
+
     def __init__(self, file: Any, protocol: int | None = None) -> None:
         if (
             program := sys.modules.get("__mp_main__")
         ) is not None:  # a program that multiprocessing has spawned
             travel_by_value(program)
         super().__init__(file, protocol=protocol)
+        # A chain of two tables is asked by code in Python, for each object in each held bolt.
+        first, second = self.dispatch_table.maps
+        self.dispatch_table = {**second, **first}
 
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import re
 import shlex
 import time
 import urllib.parse
@@ -37,6 +38,7 @@ PREFIX = "txtopo."
 """How the name of every auxiliary topic begins."""
 NAME_MAX = 249
 """Characters in a topic's name."""
+_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_MAX}}}")
 
 _SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
 """Settings for a new auxiliary topic. Compaction spares the newest segment, so segments are
@@ -99,11 +101,7 @@ def topic_name(topology_id: str, component: str) -> str:
 
 def is_topic_name(name: str) -> bool:
     """Whether a topic can have this name."""
-    return (
-        0 < len(name) <= NAME_MAX
-        and name not in (".", "..")
-        and all(c.isascii() and (c.isalnum() or c in "._-") for c in name)
-    )
+    return name not in (".", "..") and _NAME.fullmatch(name) is not None
 
 
 class AuxiliaryTopic:

@@ -111,7 +111,7 @@ CALL_TIMEOUT_S = 10.0
 """How long one question to the brokers may take."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Cluster:
     """Brokers and how to reach them. The constructor checks the arguments and connects to nothing.
 

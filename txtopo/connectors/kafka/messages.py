@@ -26,7 +26,7 @@ class RefusedError(Exception):
     """A row cannot become a message. The text says why."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class Shape:
     """How a tuple becomes a message. The constructor checks the arguments.
 

@@ -93,7 +93,7 @@ class SimulatedBrokers(memory_brokers.Brokers):
 _by_name: weakref.WeakValueDictionary[str, SimulatedBrokers] = weakref.WeakValueDictionary()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True)
 class SimulatedCluster(client.Cluster):
     """Stands for brokers. Has no secrets: brokers in memory ask for none."""
 

@@ -22,7 +22,7 @@ GROUP = "group:"
 """How ``start`` begins if it names a consumer group, whose committed offsets are then the start."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Source:
     """A Kafka spout's arguments, which :func:`check` checks. Connects to nothing."""
 
