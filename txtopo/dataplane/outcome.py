@@ -13,15 +13,17 @@ import os
 import pickle
 import re
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from txtopo import errors
 from txtopo.topology import pickling
 from txtopo.topology.transaction import TransactionAttempt
 
 FailureKind = Literal["failed", "stale", "error"]
+_Number = TypeVar("_Number", int, float)
 
 _TEXT_MAX = 20_000
 _FRAMES_MAX = 2_000
@@ -215,24 +217,41 @@ class Tally:
         return Tally, (*counts, self.stores, self.busy_s, self.widest, *rest)
 
     def add(self, other: Tally) -> None:
-        for own, theirs in (
-            (self.executed, other.executed),
-            (self.emitted, other.emitted),
-            (self.stores, other.stores),
-        ):
-            for name, count in theirs.items():
-                own[name] = own.get(name, 0) + count
-        for own_s, theirs_s in ((self.busy_s, other.busy_s), (self.work_s, other.work_s)):
-            for name, length_s in theirs_s.items():
-                own_s[name] = own_s.get(name, 0.0) + length_s
+        _sum_up(self.executed, other.executed)
+        _sum_up(self.emitted, other.emitted)
+        _sum_up(self.stores, other.stores)
+        _sum_up(self.busy_s, other.busy_s)
+        _sum_up(self.work_s, other.work_s)
         for id, task in other.widest.items():
             self.widest[id] = max(self.widest.get(id, task), task)
         for id, sums in other.counters.items():
-            own = self.counters.setdefault(id, {})
-            for name, n in sums.items():
-                own[name] = own.get(name, 0) + n
+            _sum_up(self.counters.setdefault(id, {}), sums)
         self.metadata.update(other.metadata)
         self.partition_counts |= other.partition_counts
+
+    def add_task(
+        self,
+        component: str,
+        index: int | None,
+        executed: int,
+        emitted: int,
+        stores: Mapping[str, int],
+        counters: Mapping[str, int],
+    ) -> None:
+        """Add one task's counts. ``index`` is ``None`` if the component has no other task."""
+        self.executed[component] = self.executed.get(component, 0) + executed
+        self.emitted[component] = self.emitted.get(component, 0) + emitted
+        _sum_up(self.stores, stores)
+        if index is not None:
+            task = (max(executed, emitted), index)
+            self.widest[component] = max(self.widest.get(component, task), task)
+        if counters:
+            _sum_up(self.counters.setdefault(component, {}), counters)
+
+
+def _sum_up(own: dict[str, _Number], theirs: Mapping[str, _Number]) -> None:
+    for name, number in theirs.items():
+        own[name] = own[name] + number if name in own else number
 
 
 @dataclass(slots=True)

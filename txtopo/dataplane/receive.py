@@ -129,14 +129,15 @@ def receive(
     pinned results instead of chunks."""
     received = Received(buffer)
     senders: dict[int, _Sender] = {}
+    name = job.name
     reports = seeds = 0
     for data in incoming:
         tag = bytes(data[:1])
         if tag == wire.CHUNK:
             header, frames = wire.unpack_chunk(data)
-            if header.job != job.name or header.level != level - 1:
+            if header.job != name or header.level != level - 1:
                 raise MixedEmissionsError(
-                    f"{job.name}, level {level}: a chunk of {header.job}, level {header.level}, arrived"
+                    f"{name}, level {level}: a chunk of {header.job}, level {header.level}, arrived"
                 )
             ready = senders.setdefault(header.slot, _Sender()).take(header, received.store(frames))
         elif tag == wire.REPORT:
@@ -145,7 +146,7 @@ def receive(
             task_attempt = wire.unpack_report(data).task_attempt
             if task_attempt != expected_task_attempt:
                 raise MixedEmissionsError(
-                    f"{job.name}: a pinned result was made by task attempt {task_attempt}, not by {expected_task_attempt}"
+                    f"{name}: a pinned result was made by task attempt {task_attempt}, not by {expected_task_attempt}"
                 )
         else:
             seeds += 1
@@ -153,15 +154,15 @@ def receive(
         for stored in ready:
             received.add(stored)
     if expected_task_attempt is not None and reports != 1:
-        raise MixedEmissionsError(f"{job.name}: {reports} reports with a pinned result, not 1")
+        raise MixedEmissionsError(f"{name}: {reports} reports with a pinned result, not 1")
     if expected_task_attempt is None and not sending_slots and not senders and seeds != 1:
-        raise MixedEmissionsError(f"{job.name}: {seeds} records came from the driver, not 1")
+        raise MixedEmissionsError(f"{name}: {seeds} records came from the driver, not 1")
     if set(senders) != set(range(sending_slots)):
         raise MixedEmissionsError(
-            f"{job.name}: level {level - 1} has {sending_slots} slots, but chunks came from {sorted(senders)}"
+            f"{name}: level {level - 1} has {sending_slots} slots, but chunks came from {sorted(senders)}"
         )
     for slot in range(sending_slots):
-        senders[slot].check_complete(f"{job.name}: slot {slot} of level {level - 1}")
+        senders[slot].check_complete(f"{name}: slot {slot} of level {level - 1}")
     _merge(received, [header for slot in range(sending_slots) for header in senders[slot].headers])
     return received
 

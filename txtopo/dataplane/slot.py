@@ -15,7 +15,7 @@ from txtopo.dataplane import out_of_resources, outbox, receive, stopwatch, wire
 from txtopo.dataplane.columns.task import ArrowBoltTask
 from txtopo.dataplane.guard import Guard
 from txtopo.dataplane.job import Job
-from txtopo.dataplane.outcome import AbortedError, FailureInTaskError, Report, Tally
+from txtopo.dataplane.outcome import AbortedError, FailureInTaskError, Report
 from txtopo.dataplane.receive import Received
 from txtopo.dataplane.spill import SpillBuffer
 from txtopo.dataplane.spout_task import SpoutTask
@@ -65,7 +65,7 @@ class SlotRun:
             else None
         )
         receiving = self.here.slots if self.is_last else self.levels.levels[self.level + 1].slots
-        identity = (self.job.name, self.level, self.slot, self.task_attempt)
+        identity = (self.report.job, self.level, self.slot, self.task_attempt)
         self.outbox = outbox.Outbox(*identity, receiving, self.worker.run.token, limits)
         try:
             with contextlib.closing(SpillBuffer(limits.spill_bytes)) as buffer:
@@ -90,7 +90,7 @@ class SlotRun:
     def execute(self, received: Received) -> None:
         """Run the tasks. After a failure, the report has the failure, and no emitted row leaves the
         slot."""
-        self.wiring = Wiring(self.worker, self.job, self.level, self.slot, self.outbox)
+        self.wiring = Wiring(self.worker, self.plan, self.job, self.level, self.slot, self.outbox)
         try:
             for frame in received.frames_not_for(frozenset(self.here.components)):
                 self.outbox.add(frame)
@@ -112,17 +112,13 @@ class SlotRun:
         if self.watch is not None:
             self.report.own.work_s = self.watch.work_s
         for task in self.all_tasks():
-            id = task.component.id
-            tuples = max(task.executed, task.collector.emitted)
-            counted = task.context.counters.close()
-            self.report.own.add(
-                Tally(
-                    {id: task.executed},
-                    {id: task.collector.emitted},
-                    stores=task.context.touched_stores,
-                    widest={id: (tuples, task.index)} if self.job.task_counts[id] > 1 else {},
-                    counters={id: counted} if counted else {},
-                )
+            self.report.own.add_task(
+                task.component.id,
+                task.index if self.job.task_counts[task.component.id] > 1 else None,
+                task.executed,
+                task.collector.emitted,
+                task.context.touched_stores,
+                task.context.counters.close(),
             )
         self.let_go()
 

@@ -13,6 +13,7 @@ from txtopo.dataplane.receive import LaneKey, Received
 from txtopo.dataplane.spout_task import SpoutTask
 from txtopo.dataplane.task import BoltTask
 from txtopo.dataplane.worker import WorkerRun
+from txtopo.plan.compiler import Plan
 from txtopo.topology.graph import Component, Subscription
 from txtopo.topology.stream import TupleSource
 
@@ -21,11 +22,16 @@ class Wiring:
     """Connects the tasks on ``slot`` of ``level``."""
 
     def __init__(
-        self, worker: WorkerRun, job: Job, level: int, slot: int, sending: outbox.Outbox
+        self,
+        worker: WorkerRun,
+        plan: Plan,
+        job: Job,
+        level: int,
+        slot: int,
+        sending: outbox.Outbox,
     ) -> None:
         self._worker, self.job, self._slot, self._outbox = worker, job, slot, sending
-        self.plan = worker.plan(job.task_counts, job.cores)
-        self.levels = self.plan.levels_of(job.part)
+        self.plan, self.levels = plan, plan.levels_of(job.part)
         self._slots = self.levels.levels[level].slots
         # Topological order, by which tuples are sorted first (R17).
         self._order = {id: rank for rank, id in enumerate(self.plan.graph.components)}
