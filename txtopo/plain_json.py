@@ -135,15 +135,17 @@ def _require_key(key: Any, path: str) -> None:
 
 def _has_text_keys(value: Any) -> bool:
     """Whether every dict in ``value`` has ``str`` keys only."""
-    waiting: list[Any] = [value] if isinstance(value, _NESTED) else []
+    waiting: list[Any] = [value]
     while waiting:
         items = waiting.pop()
+        if not isinstance(items, _NESTED):
+            continue
         if isinstance(items, dict):
             for key in items:
                 if not isinstance(key, str):
                     return False
             items = items.values()
-        waiting.extend([item for item in items if isinstance(item, _NESTED)])
+        waiting.extend([item for item in items if type(item) not in SCALARS])
     return True
 
 

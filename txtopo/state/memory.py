@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from txtopo import errors
@@ -111,7 +111,7 @@ def _apply(nodes: dict[str, _Stored], operation: base.Operation, session: int) -
     if operation.version not in (None, node.version):
         raise base.StateConflictError(operation, "version")
     if isinstance(operation, base.Set):
-        nodes[operation.path] = replace(node, data=operation.data, version=node.version + 1)
+        nodes[operation.path] = _Stored(operation.data, node.version + 1, node.owner)
     elif isinstance(operation, base.Delete):
         if _children(nodes, operation.path):
             raise base.StateConflictError(operation, "not empty")

@@ -6,7 +6,6 @@ This format must outlive every release. A record that cannot be understood raise
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import json
 from collections.abc import Mapping
@@ -281,7 +280,10 @@ class StoresRecord(Record):
     @classmethod
     def of(cls, attempts: Mapping[str, transaction.RecordedAttempt]) -> StoresRecord:
         return cls(
-            stores={name: dataclasses.asdict(attempt) for name, attempt in sorted(attempts.items())}
+            stores={
+                name: {"txid": last.txid, "attempt_id": last.attempt_id, "count": last.count}
+                for name, last in sorted(attempts.items())
+            }
         )
 
     @property
