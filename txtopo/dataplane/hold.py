@@ -33,15 +33,14 @@ def held_reference(name: Reference) -> Any:
 
 class _HeldPickler(wire.ReferencePickler):
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, collector.Collector):
+        # `isinstance` would ask abstract classes, for each object in each held bolt.
+        classes = type(obj).__mro__
+        if collector.Collector in classes:
             return held_reference, ("collector",)
-        if isinstance(obj, context.TopologyContext):
+        if context.TopologyContext in classes:
             return held_reference, ("context",)
-        # `isinstance` asks the abstract classes above, for each object in each held bolt.
-        if conf.TopologyConf in type(obj).__mro__:
+        if conf.TopologyConf in classes:
             return held_reference, ("conf",)
-        if obj is held_reference:
-            return NotImplemented  # by name
         if column_runs.is_arrow(obj):
             return column_runs.load_batches().reduced(obj)
         return super().reducer_override(obj)

@@ -53,10 +53,10 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
             program := sys.modules.get("__mp_main__")
         ) is not None:  # a program that multiprocessing has spawned
             travel_by_value(program)
-        super().__init__(file, protocol=protocol)
         # A chain of two tables is asked by code in Python, for each object in each held bolt.
         first, second = self.dispatch_table.maps
         self.dispatch_table = {**second, **first}
+        super().__init__(file, protocol=protocol)
 
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
@@ -66,7 +66,20 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
             return _with_file_name(obj, self.dispatch_table[CodeType](obj))
         if kind is _CACHED and _is_in(obj.__module__, by_value_modules()):
             return _cached, (obj.__wrapped__, obj.cache_parameters())
+        if _is_ours(obj):
+            return NotImplemented
         return super().reducer_override(obj)
+
+
+def _is_ours(obj: Any) -> bool:
+    """Whether ``obj`` is one of txtopo's own classes or functions, which every process imports by
+    name. cloudpickle would find this out in many steps."""
+    module = obj.__module__
+    return (
+        isinstance(module, str)
+        and module.startswith("txtopo.")
+        and getattr(sys.modules.get(module), obj.__qualname__, None) is obj
+    )
 
 
 _CACHED = type(functools.lru_cache(len))
