@@ -24,8 +24,7 @@ from txtopo.engine.batches import Batches, partitioned_metadata
 from txtopo.engine.continuity import ExpectedStores
 from txtopo.engine.jobs import JobLostError, JobResult, Jobs, Pinned, Source
 from txtopo.engine.surroundings import Clock
-from txtopo.plan import compiler
-from txtopo.plan.compiler import Plan
+from txtopo.plan.compiler import Plan, Plans
 from txtopo.state.topology import TopologyState
 from txtopo.topology.transaction import TransactionAttempt, first_attempt_id
 
@@ -131,6 +130,7 @@ class AttemptRunner:
         submitted: Callable[[TransactionAttempt], None],
         clock: Clock,
         expected_stores: ExpectedStores | None = None,
+        plans: Plans | None = None,
     ) -> None:
         self._expected_stores = expected_stores or {}
         self._run = run
@@ -141,7 +141,7 @@ class AttemptRunner:
         self._submitted = submitted
         self._clock = clock
         self._pinning = {"emission": _Pinning(), "processing": _Pinning()}
-        self._plans = compiler.Plans(run.graph)
+        self._plans = plans or Plans(run.graph)
         self._zombies: list[str] = []
         self.resumed_txid: int | None = None
         """The transaction that was sealed when this run began. Only for this transaction may an

@@ -36,6 +36,7 @@ from txtopo.engine.pace import Pace
 from txtopo.engine.steps import Steps
 from txtopo.engine.surroundings import Surroundings, Threads
 from txtopo.engine.timelines import Timelines
+from txtopo.plan.compiler import Plans
 from txtopo.state.topology import TopologyState
 from txtopo.topology import transaction
 from txtopo.topology.transaction import TransactionAttempt
@@ -60,9 +61,10 @@ class Engine:
         rng: random.Random,
         revive: Callable[[], None],
         surroundings: Surroundings,
+        plans: Plans | None = None,
     ) -> None:
         """``revive`` is called about once a second, on its own thread, and may restart the run's
-        server."""
+        server. ``plans`` are those of ``run.graph``, if they are compiled already."""
         self._run = run
         self._conf = conf
         self._state = state
@@ -100,6 +102,7 @@ class Engine:
             self._deadlines.start,
             self._surroundings,
             expected_stores,
+            plans,
         )
         self._steps = Steps(loop, self._runner, state)
         sealed = state.sealed()

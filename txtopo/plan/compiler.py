@@ -97,12 +97,12 @@ class Plans:
     """One graph's plans, by task counts and cores. Each is compiled once."""
 
     def __init__(self, graph: TopologyGraph) -> None:
-        self._graph = graph
+        self.graph = graph
         self._plans: dict[tuple[int, tuple[tuple[str, int], ...]], Plan] = {}
 
     def under(self, task_counts: Mapping[str, int], cores: int) -> Plan:
         """The plan under ``task_counts`` for ``cores``."""
         key = (cores, tuple(sorted(task_counts.items())))
         if key not in self._plans:
-            self._plans[key] = compile_plan(self._graph.with_task_counts(task_counts), cores)
+            self._plans[key] = compile_plan(self.graph.with_task_counts(task_counts), cores)
         return self._plans[key]

@@ -365,7 +365,7 @@ class Driver:
             "small_transaction_s": self.settings.small_transaction_s,
         }
         conf = subject.conf.model_copy(update=settings)
-        run = subject.driver_run(self.settings)
+        run, plans = subject.driver_run(self.settings)
         executors = self._executors
         self.jobs = SimulatedJobs(
             self,
@@ -376,7 +376,15 @@ class Driver:
             executors.is_running,
         )
         self._engine = Engine(
-            run, conf, self.jobs, self._state, (), random.Random(self.number), lambda: None, loop
+            run,
+            conf,
+            self.jobs,
+            self._state,
+            (),
+            random.Random(self.number),
+            lambda: None,
+            loop,
+            plans,
         )
         self._engine.begin()
 

@@ -51,7 +51,7 @@ class HookGuard(Guard):
 
     def __init__(self, job: Job, phase: Phase) -> None:
         super().__init__(job, phase)
-        world = current.world()
+        self._world = world = current.world()
         self.may_be_struck = world.is_watching or world.decisions.may_strike("hook", "worker")
         """Whether a fault may strike here, or a watch is on. If not, thousands of hooks need no
         name."""
@@ -61,19 +61,18 @@ class HookGuard(Guard):
     ) -> Any:
         if not self.may_be_struck or not _is_hook(hook):
             return super().call(component, task, hook, function, *args)
-        world = current.world()
         when = self.fault_at(
             f"{hook} of {component!r} task {task}, attempt {self._job.attempt}", (_BEFORE, _AFTER)
         )
         if when == _BEFORE:
             function, args = _fail, ()
-        with world.watched(component, task, hook, self._phase, self._job.attempt):
+        with self._world.watched(component, task, hook, self._phase, self._job.attempt):
             result = super().call(component, task, hook, function, *args)
         return super().call(component, task, hook, _fail) if when == _AFTER else result
 
     def fault_at(self, where: str, ways: tuple[Any, ...]) -> Any:
         """Decide how a fault strikes at ``where``, if one does."""
-        decisions = current.world().decisions
+        decisions = self._world.decisions
         how = decisions.strike("hook", where, ways)
         if how is None:
             how = decisions.strike("worker", where, ways)

@@ -21,6 +21,7 @@ from txtopo import config
 from txtopo.dataplane import wire
 from txtopo.dataplane.job import Limits, Run
 from txtopo.dataplane.worker import WorkerRun
+from txtopo.plan.compiler import Plans
 from txtopo.testing.simulator import clocks, hooks, substitutes, turns
 from txtopo.testing.simulator.clues import Clue, clues_in
 from txtopo.testing.simulator.decisions import FAULTS_MAX
@@ -103,7 +104,7 @@ class Subject:
         """Asked at every step in a schedule: the schedule stops there if the answer is false."""
         self.carriers = turns.Carriers()
         self._workers: dict[tuple[int, int], WorkerRun] = {}
-        self._driver_graphs: dict[tuple[tuple[str, int], ...], TopologyGraph] = {}
+        self._driver_plans: dict[tuple[tuple[str, int], ...], Plans] = {}
         self._mapping = self.conf.as_mapping()
         templates = [
             pickling.loads(component.template) for component in self.graph.components.values()
@@ -125,7 +126,7 @@ class Subject:
     def of(self, graph: TopologyGraph) -> Iterator[Subject]:
         """Copy the subject with ``graph`` in the topology's place."""
         other = copy.copy(self)
-        other.graph, other._workers, other._driver_graphs = graph, {}, {}
+        other.graph, other._workers, other._driver_plans = graph, {}, {}
         other.is_opaque = graph.spout_traits.is_opaque
         try:
             yield other
@@ -154,17 +155,18 @@ class Subject:
             self._workers[key] = WorkerRun(self._run(self.graph, settings))
         return self._workers[key]
 
-    def driver_run(self, settings: Settings) -> Run:
+    def driver_run(self, settings: Settings) -> tuple[Run, Plans]:
         """The topology as a driver knows it: with these task counts, and a spout coordinator that
         may fail."""
-        if settings.task_counts not in self._driver_graphs:
+        if settings.task_counts not in self._driver_plans:
             graph = self.graph.with_task_counts(dict(settings.task_counts))
             faulty = pickling.dumps(hooks.FaultySpout(graph.spout.template))
             spout = dataclasses.replace(graph.spout, template=faulty)
-            self._driver_graphs[settings.task_counts] = TopologyGraph(
-                graph.id, {**graph.components, spout.id: spout}, graph.by_value
+            self._driver_plans[settings.task_counts] = Plans(
+                TopologyGraph(graph.id, {**graph.components, spout.id: spout}, graph.by_value)
             )
-        return self._run(self._driver_graphs[settings.task_counts], settings)
+        plans = self._driver_plans[settings.task_counts]
+        return self._run(plans.graph, settings), plans
 
     def _run(self, graph: TopologyGraph, settings: Settings) -> Run:
         mapping = {
