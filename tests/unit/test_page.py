@@ -6,6 +6,7 @@ import asyncio
 import base64
 import concurrent.futures
 import contextlib
+import errno
 import hashlib
 import hmac
 import http.client
@@ -266,6 +267,28 @@ def test_each_address_of_a_name_must_be_free_and_allowed(
             access.listen(f"localhost:{port}", is_open_allowed=len(addresses) == 1)
         with socket.create_server(("127.0.0.1", port)):
             pass
+
+
+def test_a_free_port_that_is_in_use_at_another_address_is_drawn_again(
+    named: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named("127.0.0.1", "127.0.0.2")
+    create, draws, refused = socket.create_server, 0, 1
+
+    def create_server(place: tuple[str, int], **more: Any) -> socket.socket:
+        nonlocal draws
+        draws += place[0] == "127.0.0.2"
+        if place[0] == "127.0.0.2" and draws <= refused:
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+        return create((place[0], 0), **more)
+
+    monkeypatch.setattr(socket, "create_server", create_server)
+    with contextlib.closing(access.listen("localhost:0", is_open_allowed=False)) as listening:
+        assert (len(listening.sockets), draws) == (2, 2)
+    draws, refused = 0, 1000
+    with pytest.raises(UsageError, match="Address already in use"):
+        access.listen("localhost:0", is_open_allowed=False)
+    assert draws == access._DRAWS
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 70, "\udcff"])

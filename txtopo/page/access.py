@@ -47,6 +47,8 @@ KEPT_TOKEN = "page-token"
 _TOKEN = re.compile(r"[!-~]{16,}")
 _ADDRESS = re.compile(r"(?:(?:\[(?P<literal>[^]]+)\]|(?P<host>[^:\[\]]+)):)?(?P<port>\d{1,5})")
 _LOOPBACK = "127.0.0.1"
+_DRAWS = 5
+"""How many free ports of the first address are tried at the other addresses."""
 _ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 """The machine does not have an address of the host, such as ``::1`` without IPv6."""
 
@@ -69,7 +71,7 @@ class Listening:
             each.close()
 
 
-def listen(address: str, is_open_allowed: bool) -> Listening:
+def listen(address: str, is_open_allowed: bool, draws: int = _DRAWS) -> Listening:
     """Listen at ``address``, which is ``[HOST:]PORT``: at all addresses of the host, or another
     user could listen at the one that a browser takes.
 
@@ -104,6 +106,8 @@ def listen(address: str, is_open_allowed: bool) -> Listening:
                 port = sockets[0].getsockname()[1]
     except (OSError, UnicodeError) as error:  # UnicodeError: a host such as a..b
         Listening(host, sockets).close()
+        if getattr(error, "errno", 0) == errno.EADDRINUSE and not int(parts["port"]) and draws > 1:
+            return listen(address, is_open_allowed, draws - 1)
         # Python names the address once more.
         reason = str(getattr(error, "strerror", "no host has this name")).partition(" (while")[0]
         raise errors.UsageError(
