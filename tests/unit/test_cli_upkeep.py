@@ -177,6 +177,30 @@ def test_the_status_of_a_failed_run_says_how_it_ended_and_where_its_journal_is(
     assert "to learn more, type: txtopo history words" in text
 
 
+@pytest.mark.parametrize(
+    ("end", "command"),
+    [
+        ((0, None, "/data", 2, 0), None),
+        ((0, None, "/data", 2, 1), "history words --data-dir /data"),
+        ((1, "ValueError", "/data", 2, 1), "why words 3 --data-dir /data"),
+        ((1, "SparkLostError", "/data", 2, 0), "history words --data-dir /data"),
+        ((2, "InputError", "/data", 2, 0), "history words --data-dir /data"),
+        ((3, "PoisonBatchError", None, 2, 2), "state show words"),
+        ((4, "FencedError", "/data", 2, 0), "history words --data-dir /data"),
+        ((5, "no room", "/my data", 2, 3), "doctor --data-dir '/my data'"),
+        ((6, "older", "/data", 2, 1), "state show words"),
+        ((None, None, None, 2, 1), None),
+    ],
+)
+def test_the_status_of_a_failed_run_names_the_command_that_tells_more(
+    stored: Stored, end: tuple[Any, ...], command: str | None
+) -> None:
+    stored.state.close(End("2024-05-01T12:00:00+00:00", *end))
+    text = show_state.status_text(show_state.status_of(stored.opened(), "words"))
+    commands = [line.partition("type: ")[2] for line in text.splitlines() if "type: " in line]
+    assert commands == ([] if command is None else [f"txtopo {command}"])
+
+
 def test_a_restored_copy_is_no_run_that_died(stored: Stored) -> None:
     stored.state.close(End("2024-05-01T12:00:00+00:00", 0))
     administration.restored(stored.opened().store, "words")

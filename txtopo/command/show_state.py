@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from txtopo import errors
 from txtopo.command import output
 from txtopo.engine.logged import first_line
 from txtopo.journal import live
@@ -143,10 +144,22 @@ def _end_lines(status: dict[str, Any]) -> list[str]:
             f"  {'its error' if not number else '':<13} {line}"
             for number, line in enumerate(ended["error"].splitlines()[:_ERROR_LINES_MAX])
         ]
-    if ended["failed"] and ended["data_dir"] is not None:
-        place = f"--data-dir {shlex.quote(ended['data_dir'])}"
-        lines.append(f"  to learn more, type: txtopo why {id} {plain(status['current'])} {place}")
+    if command := _telling_more(ended, id, plain(status["current"])):
+        lines.append(f"  to learn more, type: txtopo {command}")
     return lines
+
+
+def _telling_more(ended: dict[str, Any], id: str, current: str) -> str:
+    """The command that tells more about how a run has ended. Empty if nothing failed."""
+    code, error = ended["exit_code"], ended["error"]
+    place = f" --data-dir {shlex.quote(ended['data_dir'])}" if ended["data_dir"] else ""
+    if code == errors.ZooKeeperUnavailableError.exit_code:
+        return f"doctor{place}"
+    if code == errors.StateMismatchError.exit_code or (error and not place):
+        return f"state show {id}"
+    if not place or not (error or ended["failed"]):
+        return ""
+    return (f"why {id} {current}" if ended["failed"] and error else f"history {id}") + place
 
 
 def holder_text(lease: dict[str, Any] | None) -> str:
