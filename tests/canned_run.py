@@ -110,6 +110,7 @@ class CannedRun:
             executed={**counts, "lines": 0},
             emitted={**counts, "count": 0},
             widest={"split": (900, 1), "count": (1700, 0)},
+            work_s={"split": 0.012},
             stores={"count/counts": 2, "count/totals": 1} if outcome == "committed" else {},
             **facts,
         )

@@ -104,6 +104,7 @@ def test_the_plan_the_tables_and_the_facts_are_drawn(chrome: Chrome, port: int) 
     assert plan.get_attribute("aria-label") == f"Plan: lines, {edges}"
     for selector, text in (
         ("#plan", "countcommitter × 2, skew 1.428,800 in, 0 out"),
+        ("#plan", "/s, 10.0 µs/tuple"),
         ("#components", "count-of-splitbolt224,00024,000"),
         ("#sources", "orders/01,200–"),
         ("#stores", "count/totals12:00"),

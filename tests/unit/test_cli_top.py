@@ -106,7 +106,8 @@ def test_sources_stores_standbys_and_the_plan_are_shown(
     shown = ["".join(text for text, _ in row) for row in frame]
     assert [row.split()[0] for row in shown[3:8]] == [id for id, *_ in PLAN]
     split = re.sub(r" [\d,]+ in, [\d,]+ out/s", " 1 in, 2 out/s", shown[4])
-    assert split.split(None, 1)[1] == "bolt x2       1 in, 2 out/s, skew 1.50  <- lines: shuffle"
+    numbers = "1 in, 2 out/s, skew 1.50, 0.010 ms/tuple"
+    assert split.split(None, 1)[1] == f"bolt x2       {numbers}  <- lines: shuffle"
     low = ["".join(text for text, _ in row) for row in top.frame(watched.view(), 0.0, 80, 8)]
     assert not any(row.startswith("stores") for row in low), "transactions come first"
     run.end()

@@ -184,7 +184,7 @@ def _places(view: Record) -> list[str]:
 
 
 def _plan(view: Record) -> list[str]:
-    """A line for each component: tasks, tuples in a second, skew, inputs."""
+    """A line for each component: tasks, tuples in a second, skew, time per tuple, inputs."""
     components = (view["plan"] or {"components": []})["components"]
     width = max((len(each["id"]) for each in components), default=0)
     lines = []
@@ -192,9 +192,10 @@ def _plan(view: Record) -> list[str]:
         did = view["components"].get(each["id"], {})
         rates = [did.get(f"{name}_per_s", 0) for name in ("executed", "emitted")]
         skew = f", skew {did['skew']:.2f}" if did.get("skew") else ""
+        latency = f", {did['latency_s'] * 1e3:,.3f} ms/tuple" if did.get("latency_s") else ""
         inputs = ", ".join(f"{feed['from']}: {feed['grouping']}" for feed in each["inputs"])
         kind = f"{each['kind']} x{each['tasks']}"
-        numbers = f"{rates[0]:,.0f} in, {rates[1]:,.0f} out/s{skew}"
+        numbers = f"{rates[0]:,.0f} in, {rates[1]:,.0f} out/s{skew}{latency}"
         lines.append(f"{each['id']:<{width}}  {kind:<12}  {numbers}{inputs and f'  <- {inputs}'}")
     return lines
 
