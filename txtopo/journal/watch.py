@@ -34,6 +34,11 @@ RATE_S = 10.0
 SILENCE_S = 15.0
 """A run on another machine counts as dead if its ``live.json`` is older."""
 
+_DID = ("executed", "emitted")
+
+Counts = dict[tuple[str, str], int]
+"""Tuples, by one of ``_DID`` and component."""
+
 _KEPT = ("attempt", "outcome", "at", "latency_s", "steps", "tuples", "because_of")
 
 
@@ -106,7 +111,9 @@ class Watch:
         self._transactions: dict[int, list[Record]] = {}
         self._failures: collections.deque[Record] = collections.deque(maxlen=FAILURES_MAX)
         self._stores: dict[str, Record] = {}
-        self._recent: collections.deque[tuple[float, Record]] = collections.deque()
+        self._recent: collections.deque[tuple[float, Counts]] = collections.deque()
+        self._sums: collections.Counter[tuple[str, str]] = collections.Counter()
+        """The sums of ``_recent``: a refresh does not add up thousands of records."""
 
     def _read(self, path: Path) -> None:
         segment = self._segments.setdefault(path, _Segment())
@@ -169,7 +176,10 @@ class Watch:
             at = seconds(record["at"])
             if self._recent and at < self._recent[-1][0]:  # the clock was set back
                 self._recent.clear()
-            self._recent.append((at, record))
+                self._sums.clear()
+            counts = {(name, id): n for name in _DID for id, n in record[name].items()}
+            self._recent.append((at, counts))
+            self._sums.update(counts)
             recorded = {"recorded": f"{txid}:{attempt_id}", "at": record["at"]}
             self._stores.update(dict.fromkeys(record.get("stores", ()), recorded))
         elif outcome not in fold.NOT_FAILED:
@@ -222,14 +232,14 @@ class Watch:
 
     def _components(self, totals: Record, now: float) -> Record:
         while self._recent and self._recent[0][0] < now - RATE_S:
-            self._recent.popleft()
+            self._sums -= self._recent.popleft()[1]
         components: Record = {}
         for id in self._head["tasks"] if self._head else ():
             sums = totals.get("components", {}).get(id, {})
             components[id] = {name: sums.get(name) for name in ("skew", "latency_s")}
-            for name in ("executed", "emitted"):
-                recent = sum(record[name].get(id, 0) for _, record in self._recent)
-                components[id] |= {name: sums.get(name, 0), f"{name}_per_s": recent / RATE_S}
+            for name in _DID:
+                rate = self._sums[name, id] / RATE_S
+                components[id] |= {name: sums.get(name, 0), f"{name}_per_s": rate}
         return components
 
     def _latency(self) -> Record | None:
