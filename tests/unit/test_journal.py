@@ -20,7 +20,8 @@ from typing import Any, get_args
 import pytest
 
 from tests import patience
-from txtopo import Config, Fields, TransactionAttempt
+from txtopo import Config, ConfigError, Fields, TransactionAttempt
+from txtopo.config import resolve
 from txtopo.dataplane.outcome import Failure
 from txtopo.engine import logged
 from txtopo.engine.attempts import AttemptFailedError
@@ -28,8 +29,10 @@ from txtopo.engine.observer import EndedAttempt
 from txtopo.engine.status import RunStatus
 from txtopo.journal import documents, fold, live, reader, recording, records, watch, writer
 from txtopo.journal.records import Record
-from txtopo.page import metrics
+from txtopo.page import html, metrics
 from txtopo.runtime import progress
+from txtopo.spark import log_lines
+from txtopo.topology.context import CoordinatorContext
 from txtopo.topology.graph import Component, Subscription, TopologyGraph
 from txtopo.topology.grouping import Grouping
 
@@ -401,24 +404,37 @@ def test_what_is_asked_of_a_run_and_zookeepers_outages_are_kept(tmp_path: Path) 
 # -- secrets -------------------------------------------------------------------------------------
 
 SECRET = "hunter2"
+PLANTED = {"address": f"/pg://name:{SECRET}@host/db", "named": f"/password={SECRET}"}
+
+
+def with_secrets(planted: str) -> Config:
+    """Settings, with ``planted`` in each that takes the text, as from Spark's configuration. An error
+    about another one does not show the secret."""
+    settings: dict[str, Any] = {
+        "user.password": SECRET,
+        "user.plain": SECRET,
+        "user.deep": {"list": [{"api_key": SECRET}]},
+    }
+    refused = []
+    for name in Config.model_fields:
+        try:
+            spark = {f"spark.txtopo.{name}": planted}
+            settings[name] = getattr(resolve(spark=spark).config, name)
+        except ConfigError as error:
+            refused.append(str(error))
+    assert SECRET not in "".join(refused)
+    taken = {"zookeeper_root", "zookeeper_user", "zookeeper_password_file", "data_dir"}
+    assert taken <= settings.keys()
+    return Config(settings)
 
 
 def test_nothing_that_is_shown_has_a_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "txtopo")
-    conf = Config(
-        {
-            "zookeeper_password_file": tmp_path / "password",
-            "user.password": SECRET,
-            "user.plain": SECRET,
-            "user.deep": {"list": [{"api_key": SECRET}]},
-        }
-    )
     (tmp_path / "password").write_text(SECRET)
     monkeypatch.setenv("TXTOPO_ZOOKEEPER_PASSWORD", SECRET)
     master = f"spark://name:{SECRET}@host:7077"
-    facts = records.facts(TopologyGraph("words", {}), "words", conf, master, "4.3.0")
     text = f"OperationalError: postgresql://name:{SECRET}@host/db, password={SECRET}"
     failure = Failure(
         "error", "count", 0, TransactionAttempt(1, 0), "commit", "execute", text, f"  {text}\n"
@@ -426,8 +442,10 @@ def test_nothing_that_is_shown_has_a_secret(
     failed = AttemptFailedError("fatal", text, failure=failure)
     status = RunStatus("words", "words", last_error=text, last_error_txid=1, last_error_at=NOW)
     moment = live.Moment(AT, status, AT, False, 0)
-    for fullness in get_args(records.Fullness):
-        place = tmp_path / fullness
+    CoordinatorContext("words", "first", "lines", dict).log.warning("is late")
+    for (name, planted), fullness in itertools.product(PLANTED.items(), get_args(records.Fullness)):
+        conf, place = with_secrets(planted), tmp_path / f"{name}-{fullness}"
+        facts = records.facts(TopologyGraph("words", {}), "words", conf, master, "4.3.0")
         kept = recording.Recording("words", place, MIB, fullness, facts, lambda: moment)
         kept.began("first", 1, 1, is_resumed=False)
         ended = EndedAttempt(TransactionAttempt(1, 0), "fatal", failed)
@@ -435,22 +453,25 @@ def test_nothing_that_is_shown_has_a_secret(
             observer.attempt_ended(ended)
             observer.open_failed(1, RuntimeError(text))
             observer.ended(RuntimeError(text))
-        written = lines(tmp_path / fullness / "journal" / "words")
+        written = lines(place / "journal" / "words")
         assert len(written) == 3
         present = (place / "journal" / "words" / live.NAME).read_bytes()
         assert b"last_error" in present
         assert SECRET.encode() not in b"".join([*written, present])
         watching = watch.Watch(place / "journal" / "words")
         watching.refresh()
-        shown = [json.dumps(watching.view()), metrics.metrics(json.loads(present))]
-        assert SECRET not in "".join(shown)
+        page = html.whole(watching.view())
+        assert '"zookeeper_root": ' in page
+        assert SECRET not in page + metrics.metrics(json.loads(present))
     logged.LogLines("words").away(RuntimeError(text))
     terminal = io.StringIO()
     for over in (False, True):
         line = progress.ProgressLine(terminal, is_terminal=True)
         line.update(dataclasses.replace(status, is_error_over=over))
         line.ended(dataclasses.replace(status, is_error_over=over), "failed")
-    said = caplog.text + terminal.getvalue() + str(records.text_of(RuntimeError(text)))
+    formats = [log_lines.formatter(form) for form in ("text", "json")]
+    said = "".join(each.format(record) for each in formats for record in caplog.records)
+    said += terminal.getvalue() + str(records.text_of(RuntimeError(text)))
     assert "OperationalError: postgresql://name:***" in said
     assert SECRET not in said
 

@@ -24,8 +24,8 @@ _NO_SECRET = re.compile(r"[_.\-]?(file|path|provider|providers|enabled|class)$",
 
 _PLAIN_HOST = r"(?<=http|ttps)://(?:\[[^/?#@\s]*\]|[^/?#@:\[\s]*)(?::\d{1,5})?(?:[/?#\s]|$)"
 """The host of an address whose clients end the host at the first slash."""
-PASSWORD_IN_URL = re.compile(rf"(?i)(?!{_PLAIN_HOST})(://[^/@:\s]*(?::|%3a)).*(?=@)")
-"""Up to the last @: an earlier @ may belong to the password."""
+PASSWORD_IN_URL = re.compile(rf"(?i)(?!{_PLAIN_HOST})(://?[^/@:\s]*(?::|%3a)).*(?=@)")
+"""Up to the last @: an earlier @ may belong to the password. A ``Path`` has one slash for two."""
 
 _NAMED = re.compile(
     r"""(?<![\w.\-%])(?P<name>[\w.\-%]++)(?P<sign>["']?\s*=\s*|["']\s*:\s*)"""
