@@ -43,15 +43,29 @@ def ended(txid: int, n: int, outcome: Any = "committed", **more: Any) -> EndedAt
     )
 
 
+def request(want: str, by: str) -> records.Record:
+    return {"kind": "request", "at": records.time_of(AT), "want": want, "by": by, "asked_at": ""}
+
+
+def began(epoch: int, current: int) -> records.Record:
+    facts = {"host": "alpha", "pid": 7, "name": "nightly", "tasks": {"lines": 2, "split": 2}}
+    return records.run_began(facts, AT, "first", epoch, current, epoch == 2)
+
+
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
     """A data directory with the journal of a topology that committed 1 and 2, and 4 in a second
-    run. The record of 3 is lost, and the first run's last line is torn."""
+    run. The record of 3 is lost, and the first run's last line is torn. The first run was paused
+    after 1, and lost its ZooKeeper. The second one is asked to drain."""
     place = recording.place(tmp_path, "words")
     failed = AttemptFailedError("failed", str(FAILURE), failure=FAILURE)
-    runs = [
+    runs: list[list[Any]] = [
         [
             ended(1, 0, metadata={"begin": 0, "end": 4}),
+            request("pause", "me@alpha"),
+            {"kind": "zookeeper", "at": records.time_of(AT), "is_away": True, "lasted_s": None},
+            {"kind": "zookeeper", "at": records.time_of(AT), "is_away": False, "lasted_s": 12.5},
+            request("resume", ""),
             ended(3, 0, "behind", because_of=TransactionAttempt(2, 0)),
             ended(2, 0, "failed", failure=failed),
             ended(
@@ -62,18 +76,22 @@ def data_dir(tmp_path: Path) -> Path:
                 widest={"split": (3, 1)},
             ),
         ],
-        [ended(4, 1_000_000, metadata="a\n\x1b[2J"), ended(5, 1_000_000, "abandoned")],
+        [
+            ended(4, 1_000_000, metadata="a\n\x1b[2J"),
+            request("drain", "me@alpha"),
+            ended(5, 1_000_000, "abandoned"),
+        ],
     ]
-    for epoch, attempts in enumerate(runs, 1):
-        facts = {"host": "alpha", "pid": 7, "tasks": {"lines": 2, "split": 2}}
-        head = records.run_began(facts, AT, "first", epoch, 1 if epoch == 1 else 4, epoch == 2)
+    for epoch, kept in enumerate(runs, 1):
+        head = began(epoch, 1 if epoch == 1 else 4)
         journal = writer.Writer("words", place, 2**20, head)
         if epoch == 2:
             holder = {"host": "alpha", "pid": 7, "name": "nightly", "epoch": 1}
             lease = {"kind": "lease", "at": records.time_of(AT), **holder}
             journal.put(functools.partial(dict, lease))
-        for each in attempts:
-            journal.put(functools.partial(records.attempt, each, AT, "full"))
+        for each in kept:
+            record = each if isinstance(each, dict) else records.attempt(each, AT, "full")
+            journal.put(functools.partial(dict, record))
         journal.close()
         if epoch == 1:
             with writer.segments(place)[0].open("ab") as file:
@@ -93,10 +111,15 @@ def test_history_lists_transactions_failures_and_holes(
     assert said(capsys, "history", "words", "--data-dir", str(data_dir)).splitlines() == [
         "topology words: the next transaction is 5, the journal begins at 1",
         "         1  2026-09-21 14:13:20  committed          4 tuples     0.250 s",
+        "            2026-09-21 14:13:20  pause, asked by me@alpha",
+        "            2026-09-21 14:13:20  ZooKeeper is away",
+        "            2026-09-21 14:13:20  ZooKeeper is back, after 12.5 s",
+        "            2026-09-21 14:13:20  resume",
         "         2  2026-09-21 14:13:20  committed          4 tuples     0.250 s  1 failed, FailedException: not yet",
         "         3  2026-09-21 14:13:20  committed                       0.250 s  1 behind, its commit has no record",
         "         4  2026-09-21 14:13:20  run taken over from 'nightly', pid 7 on alpha (epoch 1)",
         "         4  2026-09-21 14:13:20  committed          4 tuples     0.250 s",
+        "            2026-09-21 14:13:20  drain, asked by me@alpha",
         "         5  2026-09-21 14:13:20  open                            0.250 s",
         "transactions: 5, failed attempts: 1, attempts behind: 1",
         "cut lines were skipped: 1. A killed run leaves a cut line",
@@ -126,6 +149,8 @@ def test_history_as_json_has_the_records(
     assert shown["holes"] == holes
     assert (shown["current"], shown["begins_at"], shown["generation"]) == (5, 1, "first")
     assert {run["ended"] for run in shown["runs"]} <= {None}
+    kinds = [each["kind"] for each in shown["notices"]]
+    assert kinds == ["request", "zookeeper", "zookeeper", "request", "request"]
     for each in shown["transactions"]:
         assert each["committed"] == (each["txid"] < 5)
         assert (each["failed"], each["behind"]) == (each["txid"] == 2, each["txid"] == 3)
@@ -150,12 +175,32 @@ def test_commits_without_a_record_are_a_line_and_the_journal_is_shown_without_zo
     )
 
 
-@pytest.mark.parametrize("listed", ["--from=5", "--from=1 --last=2"])
-def test_a_run_beside_the_listed_transactions_is_not_told(
-    data_dir: Path, capsys: pytest.CaptureFixture[str], listed: str
+@pytest.mark.parametrize(
+    ("listed", "notices"),
+    [("--from=5", ["drain"]), ("--from=1 --last=1", []), ("--from=3 --last=1", [])],
+)
+def test_what_happened_beside_the_listed_transactions_is_not_told(
+    data_dir: Path, capsys: pytest.CaptureFixture[str], listed: str, notices: list[str]
 ) -> None:
-    arguments = (*listed.split(), "--data-dir", str(data_dir))
-    assert "taken over" not in said(capsys, "history", "words", *arguments)
+    told = said(capsys, "history", "words", *listed.split(), "--data-dir", str(data_dir))
+    assert ("taken over" in told) == ("=3" in listed)  # the run began with 4
+    asked = [line for line in told.splitlines() if line.startswith(f"{'':12}2026")]
+    assert [line.split()[2].rstrip(",") for line in asked] == notices
+
+
+def test_a_run_after_one_that_left_no_word_says_so() -> None:
+    end = records.run_ended(None, AT, "full")
+    commit = records.attempt(ended(1, 0), AT, "full")
+
+    def line(*lines: records.Record) -> list[str]:
+        view = fold.fold(lines)
+        return history.history_lines(view, [*view.transactions.values()], [])[1:-1]
+
+    assert line(began(1, 1), commit, began(2, 2)) == [
+        "         2  2026-09-21 14:13:20  the run before left no word in the journal: 'nightly', pid 7 on alpha (epoch 1)"
+    ]
+    assert line(began(1, 1), commit, end, began(2, 2)) == []
+    assert line(began(1, 1), commit, began(3, 2)) == [], "the run between has no journal here"
 
 
 def test_why_tells_a_transactions_story(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import datetime
 import json
 import re
 from collections.abc import Iterator
@@ -17,11 +18,17 @@ from tests.canned_run import of_a_while
 from tests.topologies.file_sinks import ROWS, Writing
 from tests.unit.test_cli_export import MODULE
 from tests.unit.test_cli_upkeep import ALICE, Stored
+from txtopo import Config, TransactionAttempt
 from txtopo.command import cli, doctor, request_commands
 from txtopo.connectors.files import FileSink
 from txtopo.connectors.kafka import upkeep as topics
+from txtopo.dataplane.outcome import Failure
+from txtopo.engine.attempts import AttemptFailedError
+from txtopo.engine.observer import EndedAttempt
+from txtopo.journal import fold, records
 from txtopo.state import acceptance, administration, layout, opening, requests
 from txtopo.state.topology import End
+from txtopo.topology.graph import TopologyGraph
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -163,6 +170,44 @@ def test_a_document_has_the_fields_of_its_table(
     printed = json.loads(capsys.readouterr().out)
     assert printed["schema_version"] == 1
     assert {*fields_of(printed, nested)} == {"schema_version", *fields}
+
+
+def test_records_have_the_fields_of_their_tables() -> None:
+    def names(text: str) -> set[str]:
+        return {*re.findall("`([^`]*)`", text)}
+
+    text = (DOCS / "watching.md").read_text()
+    _, _, table = text.partition("\n| field of `attempt` | value |\n")
+    rows = table.partition("\n\n")[0].splitlines()
+    failure = Failure("failed", "a", 0, TransactionAttempt(2, 1), "commit", "execute", "x", "y")
+    ended = EndedAttempt(
+        TransactionAttempt(2, 1),
+        "failed",
+        AttemptFailedError("failed", "x", failure=failure),
+        because_of=TransactionAttempt(1, 0),
+        opened_at=datetime.datetime.now(datetime.UTC),
+        metadata={"begin": 1},
+        widest={"a": (1, 0)},
+        stores={"a/b": 1},
+        counters={"a": {"late": 1}},
+        busy_s={"commit": 0.1},
+        work_s={"a": 0.1},
+    )
+    record = records.attempt(ended, 0.0, "full")
+    assert {"kind"}.union(*(names(row.split(" | ")[0]) for row in rows)) == record.keys()
+    assert record["cause"].keys() < names(next(row for row in rows if row.startswith("| `cause`")))
+
+    _, _, sentence = text.partition("\nA record `began` has ")
+    facts = records.facts(TopologyGraph("words", {}), "words", Config(), "local", "4.3.0")
+    began = records.run_began(facts, 0.0, "first", 1, 1, False)
+    fields = names(sentence.partition("`plan`:")[0]) | {"plan"}
+    assert {"kind", *fields} == began.keys() | {"continued"}
+
+    (row,) = re.findall(r"^\| `runs` \| (.*)", (DOCS / "command-line.md").read_text(), re.MULTILINE)
+    (run,) = fold.fold([began]).runs
+    assert names(row) - {"began", "lease"} == run.keys() - began.keys()
+    (row,) = re.findall(r"^\| `ended` \| (.*)", text, re.MULTILINE)
+    assert {"kind", *names(row)} == records.run_ended(None, 0.0, "full").keys()
 
 
 def test_a_request_to_no_run_names_the_last_one(

@@ -162,17 +162,26 @@ def _opened(
 def history_lines(
     view: View, transactions: list[Transaction], holes: list[tuple[int, int]]
 ) -> list[str]:
-    """The transactions, one line each."""
+    """The transactions, one line each, between the lines about runs."""
     shown = {each.txid for each in transactions}
+    first, end = min(shown, default=1), max(shown, default=0) + 1
     rows = [
-        (run["current"], _taken_line(run["current"], run["taken_from"]))
-        for run in view.runs
-        if run["taken_from"]
-        and min(shown, default=1) <= run["current"] <= max(shown, default=0) + 1
+        (run["current"], run["at"], line)
+        for before, run in zip([None, *view.runs], view.runs, strict=False)
+        if first <= run["current"] <= end and (line := _begin_line(before, run))
     ]
-    rows += [(each.txid, _history_line(each, view.current)) for each in transactions]
+    # A notice at ``end`` may be about any later transaction, unless ``end`` is the newest one.
     rows += [
-        (first, _hole_line(first, last))
+        (txid, record["at"], _notice_line(record))
+        for txid, record in view.notices
+        if first <= txid < end or txid == end == view.current
+    ]
+    rows += [
+        (each.txid, (each.committed or each.attempts[-1])["at"], _history_line(each, view.current))
+        for each in transactions
+    ]
+    rows += [
+        (first, "", _hole_line(first, last))
         for first, last in holes
         if not shown.issuperset(range(first, last + 1))
     ]
@@ -181,7 +190,7 @@ def history_lines(
     total = (
         f"transactions: {len(transactions)}, failed attempts: {failed}, attempts behind: {behind}"
     )
-    return [*(line for _, line in sorted(rows, key=lambda row: row[0])), total]
+    return [*(line for *_, line in sorted(rows, key=lambda row: row[:2])), total]
 
 
 def _history_line(transaction: Transaction, current: int) -> str:
@@ -189,7 +198,7 @@ def _history_line(transaction: Transaction, current: int) -> str:
     newest = committed or transaction.attempts[-1]
     is_committed = transaction.txid < current
     state = "committed" if is_committed else "open"
-    line = f"  {transaction.txid:>8}  {newest['at'].replace('T', ' ')[:19]}  {state:<9}"
+    line = f"  {transaction.txid:>8}  {_time(newest)}  {state:<9}"
     tuples = f"{newest['tuples']:,} tuples" if committed else ""
     line += f"  {tuples:>16}  {newest['latency_s']:>8.3f} s"
     extra = [
@@ -209,10 +218,30 @@ def _hole_line(first: int, last: int) -> str:
     return f"  {txids:>8}  committed, but without records"
 
 
-def _taken_line(current: int, holder: Record) -> str:
-    at, name = holder["at"].replace("T", " ")[:19], holder["name"]
-    run = f"{name!r}, pid {holder['pid']} on {holder['host']} (epoch {holder['epoch']})"
-    return f"  {current:>8}  {at}  run taken over from {run}"
+def _begin_line(before: Record | None, run: Record) -> str:
+    """How ``run`` came to the topology. Empty after an orderly end, and if that is not known."""
+    holder, how = run["taken_from"], "run taken over from"
+    if holder is None and before and not before["ended"] and before["epoch"] == run["epoch"] - 1:
+        holder, how = before, "the run before left no word in the journal:"
+    if holder is None:
+        return ""
+    name = f"{holder['name']!r}, pid {holder['pid']} on {holder['host']} (epoch {holder['epoch']})"
+    return f"  {run['current']:>8}  {_time(run)}  {how} {name}"
+
+
+def _notice_line(record: Record) -> str:
+    if record["kind"] == "request":
+        text = record["want"] + (f", asked by {record['by']}" if record["by"] else "")
+    else:
+        length_s = record["lasted_s"]
+        text = (
+            "ZooKeeper is away" if record["is_away"] else f"ZooKeeper is back, after {length_s} s"
+        )
+    return f"  {'':>8}  {_time(record)}  {text}"
+
+
+def _time(record: Record) -> str:
+    return str(record["at"]).replace("T", " ")[:19]
 
 
 def _error_of(record: Record) -> str:

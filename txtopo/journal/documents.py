@@ -21,7 +21,10 @@ def read(
     on. ``failed``: only about transactions with failed attempts."""
     if failed:
         return journal.failed(last)
-    return journal.recent(last) if first is None else journal.about(range(first, first + last))
+    if first is None:
+        return journal.recent(last)
+    # The commit before ``first`` shows which notices come before it.
+    return journal.about(range(first - 1, first + last))
 
 
 def view_of(
@@ -98,6 +101,7 @@ def history(
         "transactions": [_transaction(each, view.current) for each in transactions],
         "holes": [list(hole) for hole in holes],
         "runs": view.runs,
+        "notices": [record for _, record in view.notices],
     }
 
 

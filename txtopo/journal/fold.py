@@ -51,6 +51,9 @@ class View:
     topology was taken over. ``ended`` is the record of the run's end, if the run has ended in
     order, and ``dropped`` counts records that the disk was too slow for."""
     transactions: dict[int, Transaction] = field(default_factory=dict)
+    notices: list[tuple[int, Record]] = field(default_factory=list)
+    """Requests to runs, and outages of ZooKeeper. Each comes with the next txid to commit then, as
+    far as the records tell it."""
 
     def holes(self, first: int, last: int) -> list[tuple[int, int]]:
         """Committed transactions without a record, from ``first`` to ``last``: the first and the
@@ -89,6 +92,8 @@ def fold(
             view.transactions.setdefault(txid, Transaction(txid)).attempts.append(record)
             if record["outcome"] == "committed":
                 view.current = max(view.current, txid + 1)
+        elif record["kind"] in ("request", "zookeeper"):
+            view.notices.append((view.current, record))
         elif record["kind"] == "lease" and runs:
             run["taken_from"] = record
         elif record["kind"] == "ended" and runs:
