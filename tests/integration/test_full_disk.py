@@ -25,6 +25,7 @@ from tests.topologies.spouts import Keep, batches, keeping_topology
 from txtopo import Fields, LocalCluster, SetupError, TopologyRun, ZooKeeperUnavailableError
 from txtopo.engine.logged import LogLines
 from txtopo.engine.status import RunStatus, StatusBoard
+from txtopo.journal import fold, reader, recording, writer
 from txtopo.runtime.revival import Revival
 from txtopo.state import directory, embedded, recorded, server_process
 from txtopo.stores import SqliteStore
@@ -60,6 +61,7 @@ class PretendedDisk(SmallDisk):
 
     def fill(self, free_bytes: int = 0) -> None:
         self._patch.setattr(directory, "write_durably", refuse_for_want_of_room)
+        self._patch.setattr(writer.Writer, "_write_waiting", refuse_for_want_of_room)
         running = directory.running(self.path / "state")
         if running is not None and not owners.has_ended(running.pid, patience_s=0):
             os.kill(running.pid, signal.SIGKILL)
@@ -68,7 +70,7 @@ class PretendedDisk(SmallDisk):
         self._patch.undo()
 
 
-def refuse_for_want_of_room(path: Path, text: str) -> None:
+def refuse_for_want_of_room(*_: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -203,7 +205,12 @@ def says_no_room(run: TopologyRun) -> bool:
 
 
 @pytest.mark.thorough
-def test_a_run_waits_for_room_says_so_and_goes_on(small_disk: SmallDisk, tmp_path: Path) -> None:
+def test_a_run_waits_for_room_says_so_and_goes_on(
+    small_disk: SmallDisk, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def warnings() -> list[str]:
+        return [text for text in caplog.messages if "cannot write all of its journal" in text]
+
     store = SqliteStore(tmp_path / "kept.db", "kept")
     spout = MemoryTransactionalSpout({0: [(n,) for n in range(3)]}, Fields("n"), 1)
     with LocalCluster(master="local[2]", data_dir=small_disk.path / "state") as cluster:
@@ -222,12 +229,19 @@ def test_a_run_waits_for_room_says_so_and_goes_on(small_disk: SmallDisk, tmp_pat
             lambda: not run.is_alive or says_no_room(run), "the status to say that there is no room"
         )
         assert f"Make room in {small_disk.path / 'state'}" in str(run.status().last_error)
+        small_disk.fill()  # the dead server may have left room
+        wait_until(lambda: bool(warnings()), "the warning about the journal")
         small_disk.make_room()
         run.wait_for_txid(6, PATIENCE_S)
         run.wait_until_idle(PATIENCE_S)
         assert run.status().standing_error is None
         run.stop(PATIENCE_S)
     assert batches(store) == {txid: [txid - 1] for txid in range(1, 7)}
+    assert [text.splitlines()[0].rpartition(": ")[2] for text in warnings()] == [
+        "No space left on device"
+    ]
+    journal = reader.Reader(recording.place(small_disk.path / "state", "full"))
+    assert fold.fold(journal.about([6])).transactions[6].committed is not None
 
 
 @pytest.mark.thorough
