@@ -975,7 +975,7 @@ GUARDS = (
             Mutation(
                 "a chunk of another attempt accepted",
                 "txtopo/dataplane/receive.py",
-                "            if header.job != job.name or header.level != level - 1:\n",
+                "            if header.job != name or header.level != level - 1:\n",
                 "            if header.level != level - 1:\n",
                 MIXED,
             ),
@@ -1543,15 +1543,15 @@ GUARDS = (
             Mutation(
                 "what tasks counted is not added up",
                 "txtopo/dataplane/outcome.py",
-                ", (self.emitted, other.emitted), (self.stores, other.stores)):\n",
-                ", (self.emitted, other.emitted)):\n",
+                "        _sum_up(self.stores, other.stores)\n",
+                "",
                 MIXED,
             ),
             Mutation(
                 "the count is not recorded",
                 "txtopo/state/records.py",
-                "dataclasses.asdict(attempt) for",
-                'dataclasses.asdict(attempt) | {"count": 0} for',
+                '"count": last.count}',
+                '"count": 0}',
                 STATE,
             ),
             Mutation(
