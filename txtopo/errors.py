@@ -35,7 +35,7 @@ cure.
 Errors are built from fields and rendered by ``__str__``, so they survive pickling. The address for
 an error's page is a note: tracebacks and the command line show notes. A text that quotes the error
 does not repeat the address. A ``UsageError`` or ``ConfigError`` names the page of the package that
-raises the error: ``ERROR_PAGE`` in the package.
+raises the error: ``ERROR_PAGE`` in the module or the package.
 """
 
 from __future__ import annotations
@@ -85,15 +85,15 @@ class TxtopoError(Exception):
 
 
 def _page_of_raising_package() -> str | None:
-    """``ERROR_PAGE`` in the nearest package around the code that makes an error."""
+    """``ERROR_PAGE`` in the module whose code makes an error, or in the nearest package around."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__") == __name__:
         frame = frame.f_back
-    package = frame.f_globals.get("__package__") or ""
-    while package.startswith("txtopo."):
-        if "ERROR_PAGE" in vars(sys.modules[package]):
-            return str(sys.modules[package].ERROR_PAGE)
-        package = package.rpartition(".")[0]
+    place = str(frame.f_globals.get("__name__"))
+    while place.startswith("txtopo."):
+        if (page := vars(sys.modules[place]).get("ERROR_PAGE")) is not None:
+            return str(page)
+        place = place.rpartition(".")[0]
     return None
 
 

@@ -921,6 +921,12 @@ def test_the_deepest_entry_stops_its_bucket_alone_and_is_kept(
     assert str(skipped[part]).count("[") == levels == 200
 
 
+def behind(error: Exception, cause: Exception) -> Exception:
+    """``error``, as raised while ``cause`` was handled."""
+    error.__context__ = cause
+    return error
+
+
 def test_outages_and_refusals_are_counted_apart(make: Callable[..., Topology]) -> None:
     topology, target, kinds = make(buckets=1), Target(), list[Exception]()
 
@@ -936,7 +942,8 @@ def test_outages_and_refusals_are_counted_apart(make: Callable[..., Topology]) -
         (ConnectionResetError(), False),
         (TimeoutError("no answer"), False),
         (OSError(errno.EHOSTUNREACH, "no route to host"), False),
-        (ValueError("404"), False),
+        (behind(urllib.error.URLError("refused"), ConnectionRefusedError()), False),
+        (FileNotFoundError(errno.ENOENT, "no such directory"), False),
         (errors.FailedException("503"), False),
         (refusal, True),  # or a target that does both in turns would never stop
     ]:

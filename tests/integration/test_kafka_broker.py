@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.servers.kafka import ENDLESS_S, KafkaServer
-from txtopo.connectors.kafka import KafkaTransactionalSpout, client, planning
+from txtopo.connectors.kafka import KafkaTransactionalSpout, client, progress
 from txtopo.errors import FailedException
 
 
@@ -25,7 +25,7 @@ def test_a_group_with_members_is_left_alone_and_no_transaction_fails(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(planning, "_LAST_PUBLISH_S", ENDLESS_S)
+    monkeypatch.setattr(progress, "_LAST_S", ENDLESS_S)
     topic = kafka.new_topic()
     kafka.produce(topic, ["a", "b", "c"])
     member = Consumer(

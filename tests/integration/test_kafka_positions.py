@@ -387,3 +387,28 @@ def test_a_publication_that_failed_is_tried_again_and_the_last_one_is_waited_for
     drive.planner.close()
     assert "could not be published: the brokers are busy" in caplog.text
     kafka.wait_until(lambda: kafka.committed(f"g-{topic}", topic, 1) == [20])
+
+
+@pytest.mark.in_gate("*memory")
+def test_without_room_for_a_thread_progress_is_published_by_the_run_and_nothing_after_its_end(
+    kafka: KafkaServer,
+    driven: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def no_room(_: threading.Timer) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(progress, "_LAST_S", ENDLESS_S)
+    monkeypatch.setattr(threading.Timer, "start", no_room)
+    topic = filled(kafka, 25)
+    drive = driven(KafkaTransactionalSpout, topic, records_per_batch=10, client_group=f"r-{topic}")
+    for _ in range(2):
+        drive.next()
+        drive.planner.lag(drive.positions)
+    drive.planner.close()
+    assert "can't start new thread" in caplog.text
+    kafka.wait_until(lambda: kafka.committed(f"r-{topic}", topic, 1) == [20])
+    drive.next()
+    drive.planner.lag(drive.positions)
+    assert drive.planner._progress._under_way is None

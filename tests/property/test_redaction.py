@@ -137,6 +137,9 @@ def test_other_names_are_no_secrets(key: str) -> None:
         "https://me@idp:8443/@me",
         "https://[::1]:8443/@me, https://[fe80::1]/@me",
         "pg://host/a:b@c",
+        "-v /data:/data:ro img@sha256:9f",
+        "PATH=/srv:/opt:/lib lost, by me@alpha",
+        "C:/rows.csv: line @ 7",
     ],
 )
 def test_text_without_a_secret_is_shown_unchanged(text: str) -> None:

@@ -197,7 +197,7 @@ def test_a_run_after_one_that_left_no_word_says_so() -> None:
         return history.history_lines(view, [*view.transactions.values()], [])[1:-1]
 
     assert line(began(1, 1), commit, began(2, 2)) == [
-        "         2  2026-09-21 14:13:20  the run before left no word in the journal: 'nightly', pid 7 on alpha (epoch 1)"
+        "         2  2026-09-21 14:13:20  the journal has no end of the run before, 'nightly', pid 7 on alpha (epoch 1)"
     ]
     assert line(began(1, 1), commit, end, began(2, 2)) == []
     assert line(began(1, 1), commit, began(3, 2)) == [], "the run between has no journal here"

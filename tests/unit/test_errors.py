@@ -16,7 +16,7 @@ import pytest
 
 import txtopo
 from txtopo import Config, TransactionAttempt, errors
-from txtopo.connectors.files import FileTransactionalSpout
+from txtopo.connectors.files import FileSink, FileTransactionalSpout
 from txtopo.connectors.kafka import KafkaSink
 from txtopo.connectors.sql import SqlSink
 from txtopo.dataplane.outcome import Failure
@@ -149,7 +149,8 @@ def anchors(page: Path) -> set[str]:
     [
         (lambda: SqliteStore("words.db", "no table"), "stores.html"),
         (lambda: SqlSink("shop.db"), "sinks.html"),
-        (lambda: FileTransactionalSpout("lines", bytes_per_batch=0), "files.html"),
+        (lambda: FileTransactionalSpout("lines", bytes_per_batch=0), "sources.html"),
+        (lambda: FileSink(""), "files.html"),
         (lambda: KafkaSink("", "topic"), "kafka.html"),
         (lambda: ExportQueue("", SqliteStore("words.db", "words")), "export-queues.html"),
         (lambda: Config(max_attempts=0), "configuration.html#every-setting"),

@@ -151,6 +151,31 @@ def test_the_methods_that_dataclass_makes_belong_to_the_classs_module() -> None:
     assert [is_users(method) for method in methods] == [True, False]
 
 
+class Positive:
+    """A descriptor that serves objects only."""
+
+    def __get__(self, owner: Any, cls: type) -> int:
+        assert owner is not None, "asked for the class"
+        return 1
+
+
+class Limited:
+    """A user's class with a descriptor."""
+
+    limit = Positive()
+
+    def work(self) -> int:
+        return self.limit
+
+
+def test_a_change_of_processes_asks_no_descriptor() -> None:
+    processes = Processes([Limited])
+    processes.switch_to("one")
+    assert Limited().work() == 1
+    processes.end_all()
+    assert "Limited.limit" in processes.variables.names()
+
+
 def test_members_of_an_enumeration_are_no_variables() -> None:
     processes = Processes([Paints])
     processes.switch_to("one")

@@ -36,7 +36,7 @@ def add(commands: Any) -> None:
     export = commands.add_parser(
         "export",
         help="tell another system what a queue holds",
-        description="Export queues. `txtopo export MODULE:queue [EXPORTER]` is short for `txtopo export run QUEUE [EXPORTER]`.",
+        description="Export queues. `txtopo export MODULE:queue [EXPORTER]` is short for `txtopo export run MODULE:queue [EXPORTER]`.",
     )
     actions = export.add_commands()
 

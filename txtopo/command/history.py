@@ -222,7 +222,7 @@ def _begin_line(before: Record | None, run: Record) -> str:
     """How ``run`` came to the topology. Empty after an orderly end, and if that is not known."""
     holder, how = run["taken_from"], "run taken over from"
     if holder is None and before and not before["ended"] and before["epoch"] == run["epoch"] - 1:
-        holder, how = before, "the run before left no word in the journal:"
+        holder, how = before, "the journal has no end of the run before,"
     if holder is None:
         return ""
     name = f"{holder['name']!r}, pid {holder['pid']} on {holder['host']} (epoch {holder['epoch']})"

@@ -70,9 +70,10 @@ class Exporter(abc.ABC):
         Runs on: the driver (``run.export``), or a process of ``txtopo export``. Called: by one
         thread. Each bucket's entries are in order. On an exception all of ``entries`` come again.
         After some exceptions a bucket stops. It goes on by itself if the exception says that the
-        system is away: a ``FailedException``, ``ConnectionError`` or ``TimeoutError``, or another
-        ``OSError`` with an ``errno``. Leave ``entry.value`` as it is, unless the call takes all
-        ``entries``: one that was taken and not told is the same object.
+        system is away: a ``FailedException``, ``ConnectionError`` or ``TimeoutError``, an
+        ``OSError`` for a host that cannot be reached, or an ``OSError`` raised from one of these.
+        Leave ``entry.value`` as it is, unless the call takes all ``entries``: one that was taken
+        and not told is the same object.
         """
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import errno
 import itertools
 import json
 import logging
@@ -59,6 +60,17 @@ _CURES = {
     True: "\n  It goes on when the target is there again.",
     False: "\n  See `txtopo export show MODULE:queue`, then retry or skip.",
 }
+
+_NO_WAY = (
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    socket.EAI_AGAIN,
+)
+"""Numbers of errors that say that no way leads to a host."""
+_BEHIND_MAX = 10
+"""How many errors behind an error are looked at."""
 
 ERROR_CHARACTERS = 2000
 """How much of an error is kept."""
@@ -514,11 +526,18 @@ class Exporting:
 
 
 def _is_outage(error: Exception) -> bool:
-    """Whether ``error`` says that the target is away. An ``OSError`` without a number may be a
-    service's refusal, such as urllib's ``HTTPError``."""
-    if isinstance(error, OSError) and error.errno is not None:
+    """Whether ``error``, or an error behind an ``OSError``, says that the target is away. Clients for
+    HTTP raise an ``OSError`` of their own, for a service's refusal too."""
+    if isinstance(error, errors.FailedException):
         return True
-    return isinstance(error, errors.FailedException | ConnectionError | TimeoutError)
+    behind: BaseException | None = error if isinstance(error, OSError) else None
+    for _ in range(_BEHIND_MAX):
+        if isinstance(behind, ConnectionError | TimeoutError) or (
+            isinstance(behind, OSError) and behind.errno in _NO_WAY
+        ):
+            return True
+        behind = behind and (behind.__cause__ or behind.__context__)
+    return False
 
 
 def _shown(error: Exception) -> str:

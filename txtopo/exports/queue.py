@@ -200,7 +200,7 @@ class _Additions:
     def _tally(self) -> None:
         """Count the entries that this task has added, and refuse more than may wait."""
         queue, stamp, name = self._queue, self._beside.stamp, self._tally_name
-        most = min(queue.max_entries, entries.ENTRIES_MAX)  # more would end every exporter
+        most = min(queue.max_entries, entries.ENTRIES_MAX)  # no exporter could number more
         if self._added > most:
             raise errors.UsageError(
                 f"a task adds {self._added} entries to export queue {queue.id!r}, {most} at most, and max_entries is {queue.max_entries}\n"

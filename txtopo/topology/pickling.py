@@ -78,6 +78,7 @@ def _is_ours(obj: Any) -> bool:
     return (
         isinstance(module, str)
         and module.startswith("txtopo.")
+        and not _is_in(module, by_value_modules())
         and getattr(sys.modules.get(module), obj.__qualname__, None) is obj
     )
 

@@ -24,8 +24,12 @@ _NO_SECRET = re.compile(r"[_.\-]?(file|path|provider|providers|enabled|class)$",
 
 _PLAIN_HOST = r"(?<=http|ttps)://(?:\[[^/?#@\s]*\]|[^/?#@:\[\s]*)(?::\d{1,5})?(?:[/?#\s]|$)"
 """The host of an address whose clients end the host at the first slash."""
-PASSWORD_IN_URL = re.compile(rf"(?i)(?!{_PLAIN_HOST})(://?[^/@:\s]*(?::|%3a)).*(?=@)")
-"""Up to the last @: an earlier @ may belong to the password. A ``Path`` has one slash for two."""
+PASSWORD_IN_URL = re.compile(rf"(?i)(?!{_PLAIN_HOST})(://[^/@:\s]*(?::|%3a)).*(?=@)")
+"""Up to the last @: an earlier @ may belong to the password."""
+_PASSWORD_IN_PATH = re.compile(
+    r"(?i)(?<![\w.+\-])([a-z][a-z0-9.+\-]++:/[^/@:\s]*(?::|%3a))\S*(?=@)"
+)
+"""The same in a ``Path``, which has one slash for two, and often a colon without a password."""
 
 _NAMED = re.compile(
     r"""(?<![\w.\-%])(?P<name>[\w.\-%]++)(?P<sign>["']?\s*=\s*|["']\s*:\s*)"""
@@ -76,4 +80,5 @@ def _text(text: str) -> str:
         name = urllib.parse.unquote(match["name"])
         return f"{match['name']}{match['sign']}{HIDDEN}" if is_secret(name) else match[0]
 
+    text = _PASSWORD_IN_PATH.sub(rf"\1{HIDDEN}", text)
     return _NAMED.sub(hide, PASSWORD_IN_URL.sub(rf"\1{HIDDEN}", text))

@@ -30,6 +30,8 @@ from txtopo.topology.context import TopologyContext
 from txtopo.topology.stream import OutputFieldsDeclarer, with_attempt
 from txtopo.topology.transaction import TransactionAttempt
 
+ERROR_PAGE = "sources.html"
+
 _ENDS = b"\r\n"
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _BARE_RETURN = re.compile(rb"\r(?!\n|\Z)")

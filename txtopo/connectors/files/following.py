@@ -27,6 +27,8 @@ from txtopo.connectors.files import groups as file_groups
 from txtopo.topology import spout
 from txtopo.topology.context import CoordinatorContext
 
+ERROR_PAGE = "sources.html"
+
 T = TypeVar("T")
 
 

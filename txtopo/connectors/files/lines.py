@@ -16,6 +16,8 @@ from txtopo.topology.context import CoordinatorContext, TopologyContext
 from txtopo.topology.stream import Fields, OutputFieldsDeclarer, with_attempt
 from txtopo.topology.transaction import TransactionAttempt
 
+ERROR_PAGE = "sources.html"
+
 Format = Literal["lines", "json"]
 DecodingErrors = Literal["strict", "replace"]
 

@@ -28,6 +28,8 @@ from txtopo.topology.context import TopologyContext
 from txtopo.topology.stream import OutputFieldsDeclarer, with_attempt
 from txtopo.topology.transaction import TransactionAttempt
 
+ERROR_PAGE = "sources.html"
+
 ROWS_AT_ONCE = 1 << 16
 """The most rows in an emitted RecordBatch."""
 _STAY_DICTIONARIES = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())

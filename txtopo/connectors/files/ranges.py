@@ -24,6 +24,8 @@ from txtopo.topology.conf import TopologyConf
 from txtopo.topology.context import CoordinatorContext
 from txtopo.topology.transaction import TransactionAttempt
 
+ERROR_PAGE = "sources.html"
+
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 FILES_PER_BATCH = 1000

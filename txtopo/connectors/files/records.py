@@ -15,6 +15,8 @@ from typing import Any
 from txtopo import errors
 from txtopo.connectors import json_lines
 
+ERROR_PAGE = "sources.html"
+
 _SIGNATURE_CODEC = "utf-8-sig"
 
 

@@ -37,20 +37,21 @@ class Progress:
         self._begun_at = -float("inf")
         self._under_way: tuple[concurrent.futures.Future[Any], dict[Partition, int]] | None = None
         self._later: threading.Timer | None = None
-        self._has_warned = False
+        self._has_warned = self._is_closed = False
 
     def publish(self, offsets: dict[Partition, int]) -> None:
         """Publish ``offsets``. Never fails, and waits for no answer."""
         with self._lock:
             self._offsets = offsets
-            self._go_on()
+            if not self._is_closed:
+                self._go_on()
 
     def close(self) -> None:
         """Publish what is not published, and wait for the answer."""
         with self._lock:
+            self._is_closed = True
             if self._later is not None:
                 self._later.cancel()
-                self._later = None
             deadline = time.monotonic() + _LAST_S
             if self._is_answered(_LAST_S) and self._offsets != self._published:
                 self._begin()
@@ -65,14 +66,18 @@ class Progress:
             self._begin()
             pause = _PAUSE_S
         if self._offsets != self._published and self._later is None:
-            self._later = threading.Timer(max(0.0, pause) or _PAUSE_S, self._go_on_later)
-            self._later.daemon = True
-            self._later.start()
+            later = threading.Timer(max(0.0, pause) or _PAUSE_S, self._go_on_later)
+            later.daemon = True
+            try:
+                later.start()
+                self._later = later
+            except RuntimeError as error:  # no room for a thread, or the process ends
+                self._warn(error)
 
     def _go_on_later(self) -> None:
         with self._lock:
-            if self._later is not None:  # otherwise closed meanwhile
-                self._later, self._begun_at = None, -float("inf")
+            self._later, self._begun_at = None, -float("inf")
+            if not self._is_closed:
                 self._go_on()
 
     def _begin(self) -> None:
@@ -86,7 +91,7 @@ class Progress:
                 [request], request_timeout=client.CALL_TIMEOUT_S
             ).values()
             self._under_way = future, self._offsets
-        except (self._kafka.KafkaException, errors.FailedException) as error:
+        except (self._kafka.KafkaException, errors.TxtopoError) as error:
             self._warn(error)
 
     def _is_answered(self, wait_s: float) -> bool:

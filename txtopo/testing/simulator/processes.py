@@ -158,8 +158,8 @@ class Variables:
         for (namespace, name), value in zip(self._globals, values, strict=False):
             namespace[name] = value
         for (owner, name), value in zip(self._attributes, attributes, strict=True):
-            # Python forgets where a class's methods are whenever an attribute is set.
-            if getattr(owner, name) is not value:
+            # Setting a class's attribute empties Python's cache of its methods.
+            if _get((owner, name)) is not value:
                 setattr(owner, name, value)
 
     def names(self) -> list[str]:
