@@ -148,6 +148,16 @@ def copy_to(original: Path) -> None:
     subprocess.run(command, cwd=original, stdout=subprocess.DEVNULL, check=True)
 
 
+@contextlib.contextmanager
+def linked(original: Path) -> Iterator[Path]:
+    """A copy of ``original`` in which tests may run: pytest keeps its bytecode there, and nothing
+    changes in ``original`` while other copies are made."""
+    with tempfile.TemporaryDirectory(prefix="txtopo-mutant-") as directory:
+        tree = Path(directory) / "tree"
+        shutil.copytree(original, tree, copy_function=os.link)
+        yield tree
+
+
 def apply(mutation: Mutation, tree: Path) -> str | None:
     """Change one file of ``tree``, which is linked to the original; the reason why not, if the
     source has moved on."""
@@ -166,9 +176,7 @@ def apply(mutation: Mutation, tree: Path) -> str | None:
 def judge(mutation: Mutation, original: Path, python: WarmPython) -> Verdict:
     """Run the tests named by ``mutation`` on a copy of ``original`` that has it."""
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="txtopo-mutant-") as directory:
-        tree = Path(directory) / "tree"
-        shutil.copytree(original, tree, copy_function=os.link)
+    with linked(original) as tree:
         reason = apply(mutation, tree)
         if reason is not None:
             return Verdict(mutation.name, "broken", 0.0, reason)
@@ -179,19 +187,23 @@ def judge(mutation: Mutation, original: Path, python: WarmPython) -> Verdict:
             # time.
             if done is None or "\nERROR " not in done.stdout or "\nFAILED " in done.stdout:
                 break
-    if verdict.is_good and (reason := fails_unbroken(mutation, verdict, original, python)):
-        return replace(verdict, word="broken", detail=reason)
+    if verdict.is_good:
+        with linked(original) as tree:
+            reason = fails_unbroken(mutation, verdict, tree, python)
+        if reason is not None:
+            return replace(verdict, word="broken", detail=reason)
     return verdict
 
 
 def fails_unbroken(
-    mutation: Mutation, verdict: Verdict, original: Path, python: WarmPython
+    mutation: Mutation, verdict: Verdict, tree: Path, python: WarmPython
 ) -> str | None:
-    """The reason why a test that notices ``mutation`` proves nothing: it fails in ``original``."""
-    unbroken = python.run(original, [verdict.detail], {}) if "::" in verdict.detail else None
+    """The reason why a test that notices ``mutation`` proves nothing: it fails in ``tree``, which
+    does not have it."""
+    unbroken = python.run(tree, [verdict.detail], {}) if "::" in verdict.detail else None
     # A test that hangs has no id here, nor has one whose id pytest does not print in full.
     if unbroken is None or unbroken.returncode not in (0, 1):
-        unbroken = python.run(original, mutation.tests, {})
+        unbroken = python.run(tree, mutation.tests, {})
     if unbroken is not None and unbroken.returncode == 0:
         return None
     end = "does not end" if unbroken is None else "\n".join(unbroken.stdout.splitlines()[-15:])
