@@ -18,7 +18,7 @@ import pytest
 from tests.conformance import test_store_contract as contract
 from tests.patience import PATIENCE_S
 from txtopo.errors import FailedException, SetupError, StateMismatchError, TxtopoError, UsageError
-from txtopo.stores import SqliteStore
+from txtopo.stores import SqliteStore, fencing
 from txtopo.topology.transaction import TransactionAttempt
 
 
@@ -342,13 +342,29 @@ class TestLayout:
 class TestTurns:
     @pytest.mark.rule(29)
     def test_a_fence_that_a_task_has_read_is_not_raised_before_the_task_has_committed(
-        self, store: SqliteStore, process: contract.Process
+        self, store: SqliteStore, process: contract.Process, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        contract.run(store, process.task(), 1, dog=1)
-        with store.transaction(process.task(), TransactionAttempt(1, 0)):
+        decide, looked = fencing.decide, []
+
+        def decide_under_lock(*arguments: Any) -> fencing.Decision:
+            assert not may_write()
+            looked.append("at the fence")
+            return decide(*arguments)
+
+        def may_write() -> bool:
             with closing(sqlite3.connect(store.path, timeout=0, isolation_level=None)) as other:
-                with pytest.raises(sqlite3.OperationalError, match="database is locked"):
+                try:
                     other.execute("BEGIN IMMEDIATE")
+                except sqlite3.OperationalError:
+                    return False
+                return True
+
+        contract.run(store, process.task(), 1, dog=1)
+        assert may_write()
+        monkeypatch.setattr(fencing, "decide", decide_under_lock)
+        with store.transaction(process.task(), TransactionAttempt(1, 0)):
+            assert not may_write()
+        assert looked == ["at the fence"]
 
     def test_a_writer_that_does_not_get_its_turn_fails_the_attempt_only(
         self, store: SqliteStore, process: contract.Process
