@@ -29,7 +29,7 @@ from txtopo.connectors.kafka.messages import Convert, RefusedError, Shape
 from txtopo.connectors.sql import SqlSink
 from txtopo.dataplane.columns import values as columns
 from txtopo.errors import RowRefusedError, SetupError, UsageError
-from txtopo.stores import RedisStore, SqliteStore, SqlStore, Store
+from txtopo.stores import RedisStore, SqliteStore, SqlStore, Store, StoreTransaction
 from txtopo.testing import MemoryStore
 from txtopo.topology.transaction import TransactionAttempt
 
@@ -246,13 +246,18 @@ def test_a_store_answers_as_the_table_says(
 ) -> None:
     store, wrong = store_of(backend, tmp_path), []
     kept: dict[int, Any] = {}
+    ways: list[Callable[[StoreTransaction, int, Any], object]] = [
+        lambda opened, key, value: opened.put(key, value),
+        lambda opened, key, value: opened.update(key, lambda _: value),
+        lambda opened, key, value: opened.merge_many({key: value}, lambda _, delta: delta),
+    ]
     for label, (_, values) in VALUES.items():
         answer = ANSWERS[label, "stores"]
-        for value in values:
+        for value, write in itertools.product(values, ways):
             number = len(kept)
             try:
                 with store.transaction(process.task(), TransactionAttempt(number + 1, 0)) as opened:
-                    opened.put(number, value)
+                    write(opened, number, value)
             except UsageError:
                 if answer != "refused":
                     wrong.append((label, value, answer))
