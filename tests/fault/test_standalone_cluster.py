@@ -285,6 +285,42 @@ def test_a_hang_on_an_executor_is_named_and_its_log_names_task_and_attempt(
     )
 
 
+MISSES = """
+import sys
+import counted_words
+
+sys.path.insert(0, {elsewhere!r})  # of the driver's machine
+
+class Mine(counted_words.CountInFiles):
+    def finish_batch(self):
+        import helpers
+        super().finish_batch()
+
+"""
+
+
+@pytest.mark.thorough
+def test_a_module_that_was_not_shipped_ends_the_run_with_its_name_and_the_cure(
+    place: Place, project: Path, tmp_path: Path
+) -> None:
+    counted_words.write_texts(tmp_path / "texts", 20)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "helpers.py").touch()
+    topology = (
+        f"topology = counted_words.make('misses', '{tmp_path}/texts/*.txt', Mine('{tmp_path}'))\n"
+    )
+    (project / "mine.py").write_text(
+        MISSES.format(elsewhere=str(tmp_path / "elsewhere")) + topology
+    )
+    with Command(place.arguments("mine.py"), project) as command:
+        assert command.wait() == 2, command.said + place.cluster.logs_of_executors()
+    assert (
+        "the workers cannot import the module 'helpers', which this program can\n  Send it along with `txtopo submit TARGET` or with --py-files"
+        in command.said
+    )
+    assert " 0 replays" in command.said
+
+
 @pytest.mark.thorough
 @pytest.mark.rule(23, 26, 28, 29)
 def test_a_killed_driver_that_is_submitted_again_goes_on_in_postgresql_where_it_was(

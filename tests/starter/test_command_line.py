@@ -27,6 +27,30 @@ def total(place: Path) -> int:
     return stored
 
 
+TEA = """
+from txtopo import BaseBatchBolt, TransactionalTopologyBuilder
+from txtopo.testing import MemoryTransactionalSpout
+
+
+class Cups(BaseBatchBolt):
+    def execute(self, tuple):
+        int("tea")
+
+builder = TransactionalTopologyBuilder("cups", "spout", MemoryTransactionalSpout({0: [(1,)]}, ["n"], 1))
+builder.set_bolt("count", Cups()).shuffle_grouping("spout")
+topology = builder.build_topology()
+"""
+
+
+@pytest.mark.thorough
+def test_a_mistake_in_a_bolt_is_shown_with_file_line_and_source(tmp_path: Path) -> None:
+    (tmp_path / "tea.py").write_text(TEA)
+    said = done(["txtopo", "run", "tea.py", "--master", "local[2]"], tmp_path, exit_code=1)
+    assert f'File "{tmp_path}/tea.py", line 8, in execute\n' in said
+    assert '    int("tea")\n' in said
+    assert "component 'count'" in said
+
+
 @pytest.mark.thorough
 def test_a_starter_run_by_python_resumes_where_it_stopped_and_its_state_can_be_shown_and_reset(
     tmp_path: Path,
