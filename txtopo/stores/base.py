@@ -24,7 +24,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from txtopo import errors, faults
@@ -60,6 +60,9 @@ Resources = Callable[[str, Callable[[], Any]], Any]
 class Store(results.Results, destination.Destination):
     """A topology's keyed results. Give a store to a committer as an attribute. Read the store from
     anywhere."""
+
+    _access: Mapping[str, Any] = {}
+    """The settings for the store's database, as a place has them."""
 
     def __init__(
         self,
@@ -107,7 +110,9 @@ class Store(results.Results, destination.Destination):
     @property
     def _place(self) -> places.Place:
         """This store as a value, for its database's modules."""
-        return places.Place(self.name, self.address, self.location, self.form, self.opaque)
+        return places.Place(
+            self.name, self.address, self.location, self.form, self.opaque, **self._access
+        )
 
     def guarantee(self) -> destination.Guarantee:
         """The store's guarantee, see :class:`~txtopo.topology.destination.Destination`."""
@@ -164,6 +169,7 @@ class Store(results.Results, destination.Destination):
         self._check_may_write(context)
         stamp = stamps.Stamp.of(context, attempt)
         name = self._place.known_name(context.component_id)
+        begun.check_room(name, self.address, context)
         with turns.take(context, name, self.address):
             opened: transactions.StoreTransaction | None = None
             number = context.touched_stores.get(name, 0) + 1
@@ -301,7 +307,6 @@ class Store(results.Results, destination.Destination):
                 f"store {self.address}: {self.local_only_reason}, but the executors are on other machines\n"
                 "  Use a store that is a server, or run with a local master."
             )
-        begun.check_room(self._place.known_name(context.component_id), self.address, context)
 
     def _recorded(self, context: contexts.TopologyContext) -> stamps.Recorded | None:
         """This store's recorded attempts that the context knows, by component."""

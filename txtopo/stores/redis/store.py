@@ -17,7 +17,6 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import importlib
 import os
 import re
@@ -101,10 +100,6 @@ class RedisStore(base.Store):
             plain=plain,
             codec=codec,
         )
-
-    @property
-    def _place(self) -> places.Place:
-        return dataclasses.replace(super()._place, **self._access)
 
     def exists(self) -> bool:
         return bool(self._read(lambda reader: reader.exists))

@@ -156,10 +156,6 @@ class SqlStore(base.Store):
             codec=codec,
         )
 
-    @property
-    def _place(self) -> places.Place:
-        return dataclasses.replace(super()._place, **self._access)
-
     def exists(self) -> bool:
         with self._reading() as reader:
             return reader is not None

@@ -27,7 +27,6 @@ from typing import Any
 
 from txtopo import errors
 from txtopo.stores import backend, base, codecs, direct, sessions, stamps
-from txtopo.stores import place as places
 from txtopo.stores import rows as layout
 from txtopo.stores.sqlite import bulk
 from txtopo.stores.sqlite import connection as connections
@@ -101,14 +100,9 @@ class SqliteStore(backend.Backend):
         store."""
         self.busy_timeout_s = busy_timeout_s
         """Longest wait for other writers, in seconds."""
+        self._access = {"url": self.path, "limits": {"busy_timeout_s": busy_timeout_s}}
         super().__init__(
             name=table, address=f"{self.path}#{table}", opaque=opaque, plain=plain, codec=codec
-        )
-
-    @property
-    def _place(self) -> places.Place:
-        return dataclasses.replace(
-            super()._place, url=self.path, limits={"busy_timeout_s": self.busy_timeout_s}
         )
 
     def simulated(self, world: destination.World) -> destination.Destination | None:
@@ -120,6 +114,7 @@ class SqliteStore(backend.Backend):
                 world.directory(), f"{hashlib.sha256(self.path.encode()).hexdigest()[:16]}.db"
             )
             redirected.address = f"{redirected.path}#{redirected.name}"
+            redirected._access = {**self._access, "url": redirected.path}
             substitute = redirected
         return substitute
 
