@@ -53,3 +53,32 @@ def test_the_time_of_each_call_counts_for_its_component(
     calls = collections.Counter(event.component for event in ran.events)
     assert {*calls} == {*COST_S}
     assert total.work_s == {id: n * COST_S[id] for id, n in calls.items()}
+
+
+def test_calls_beyond_the_bound_count_like_those_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are not measured: looking at the clock would cost more than they do."""
+    monkeypatch.setattr(stopwatch, "CALLS_MAX", 10)
+    looks, now = 0, 0.0
+
+    def clock() -> float:
+        nonlocal looks
+        looks += 1
+        return now
+
+    def work(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    watch = stopwatch.Stopwatch(clock)
+    execute = watch.measured("bolt", work)
+    for calls in (100, 3):
+        watch.switch("spout")
+        for _ in range(calls):
+            work(1.0)
+            execute(3.0)
+        watch.switch("")
+    watch.switch("bolt")
+    work(5.0)
+    watch.switch("")
+    assert watch.work_s == {"spout": 103.0, "bolt": 314.0}
+    assert looks < 40
