@@ -55,9 +55,13 @@ def test_the_time_of_each_call_counts_for_its_component(
     assert total.work_s == {id: n * COST_S[id] for id, n in calls.items()}
 
 
-def test_calls_beyond_the_bound_count_like_those_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are not measured: looking at the clock would cost more than they do."""
-    monkeypatch.setattr(stopwatch, "CALLS_MAX", 10)
+def test_of_many_calls_a_few_are_measured_and_stand_for_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Looking at the clock would cost more than they do. A component whose calls come last is seen,
+    too."""
+    for name, calls in {"CALLS_FIRST": 20, "CALLS_LATER": 50, "CALLS_BETWEEN": 450}.items():
+        monkeypatch.setattr(stopwatch, name, calls)
     looks, now = 0, 0.0
 
     def clock() -> float:
@@ -70,15 +74,18 @@ def test_calls_beyond_the_bound_count_like_those_before(monkeypatch: pytest.Monk
         now += seconds
 
     watch = stopwatch.Stopwatch(clock)
-    execute = watch.measured("bolt", work)
-    for calls in (100, 3):
+    bolts = [watch.measured(id, work) for id in ("early", "late")]
+    for calls in (5_000, 3):
         watch.switch("spout")
-        for _ in range(calls):
-            work(1.0)
-            execute(3.0)
+        for execute, cost_s in zip(bolts, (3.0, 9.0), strict=True):
+            for _ in range(calls):
+                work(1.0)
+                execute(cost_s)
         watch.switch("")
-    watch.switch("bolt")
+    watch.switch("early")
     work(5.0)
     watch.switch("")
-    assert watch.work_s == {"spout": 103.0, "bolt": 314.0}
-    assert looks < 40
+    assert sum(watch.work_s.values()) == pytest.approx(now)
+    exact = {"spout": 10_006.0, "early": 15_014.0, "late": 45_027.0}
+    assert watch.work_s == {id: pytest.approx(seconds, rel=0.05) for id, seconds in exact.items()}
+    assert looks < 3_000

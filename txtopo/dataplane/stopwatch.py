@@ -1,8 +1,9 @@
 """Measures how long each component's tasks are at work on a slot.
 
 Fused components call each other, so two looks at the clock for each tuple are needed. They may cost
-more than the tuple. So only one transaction in :data:`EVERY` is measured, and only the first
-:data:`CALLS_MAX` calls in a turn: its other calls are taken to have cost the same.
+more than the tuple. So only one transaction in :data:`EVERY` is measured. A *turn* lasts until no
+component is at work: of a turn's calls the first are measured, then a few of each thousand. The
+other calls are taken to be alike.
 """
 
 from __future__ import annotations
@@ -15,49 +16,55 @@ from txtopo.dataplane.route import Send
 from txtopo.topology.stream import TupleSource
 
 EVERY = 64
-CALLS_MAX = 10_000
+CALLS_FIRST = 10_000
+CALLS_LATER = 50
+CALLS_BETWEEN = 5_000
 
 
 class Stopwatch:
     """At each moment one component is at work, or none: ``""``. ``work_s`` is by component, in
-    seconds. A *turn* lasts until none is at work."""
+    seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.work_s: dict[str, float] = {}
         self._clock, self._at_work, self._since = clock, "", clock()
-        self._calls_left = CALLS_MAX
+        self._begin_turn()
+
+    def _begin_turn(self) -> None:
+        self._calls_left = CALLS_FIRST
+        self._has_gap = False
+        """Whether calls since the last switch were not measured."""
         self._measured: dict[str, float] = {}
+        self._gaps_s = 0.0
 
     def switch(self, component: str) -> str:
         """Let ``component`` be at work from now on. Returns the component before."""
         before, now = self._at_work, self._clock()
-        if before and component:
-            self._measured[before] = self._measured.get(before, 0.0) + now - self._since
+        if self._has_gap:
+            self._gaps_s += now - self._since
+            self._has_gap = False
         elif before:
-            self._end_turn(before, now - self._since)
+            self._measured[before] = self._measured.get(before, 0.0) + now - self._since
         self._at_work, self._since = component, now
+        if before and not component:
+            whole_s = sum(self._measured.values())
+            factor = 1.0 + self._gaps_s / whole_s if whole_s else 1.0
+            for id, seconds in self._measured.items():
+                self.work_s[id] = self.work_s.get(id, 0.0) + seconds * factor
+            self._begin_turn()
         return before
-
-    def _end_turn(self, last: str, rest_s: float) -> None:
-        """Count a turn's time. ``rest_s``, since the last switch, is that of ``last``, or of all
-        calls that were not measured."""
-        measured_s, factor = sum(self._measured.values()), 1.0
-        if self._calls_left or not measured_s:
-            self._measured[last] = self._measured.get(last, 0.0) + rest_s
-        else:
-            factor += rest_s / measured_s
-        for component, seconds in self._measured.items():
-            self.work_s[component] = self.work_s.get(component, 0.0) + seconds * factor
-        self._measured, self._calls_left = {}, CALLS_MAX
 
     def measured(self, component: str, function: Callable[..., None]) -> Callable[..., None]:
         """``function``, which lets ``component`` work."""
 
         def work(*arguments: Any) -> None:
-            if not self._calls_left:
+            self._calls_left -= 1
+            if self._calls_left < 0:
+                if self._calls_left < -CALLS_BETWEEN:
+                    self._calls_left = CALLS_LATER
+                self._has_gap = True
                 function(*arguments)
                 return
-            self._calls_left -= 1
             before = self.switch(component)
             try:
                 function(*arguments)
