@@ -117,6 +117,12 @@ CHANGED: list[tuple[str, list[Any], pa.DataType | None, str]] = [
         "row 2 of 2 is [True]",
     ),
     (
+        "an integer in a list would become a broken number, after a list without values",
+        [[], (0,), None, [0.0], [1]],
+        None,
+        "row 4 of 5 is [0.0]: values are of several types: float, int",
+    ),
+    (
         "an integer in a list would become a broken number",
         [[1], [1.5]],
         None,

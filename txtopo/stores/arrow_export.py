@@ -70,12 +70,10 @@ def _refusal(
     keys_of_rows: Sequence[keys.Key],
     address: str,
 ) -> errors.UsageError:
-    refused = "its values"
-    if error.row is not None:
-        key = keys_of_rows[error.row]
-        refused = (
-            f"the value of key {key!r}, {error.shown}" if column == "value" else f"the key {key!r}"
-        )
+    key = keys_of_rows[error.row]
+    refused = (
+        f"the value of key {key!r}, {error.shown}" if column == "value" else f"the key {key!r}"
+    )
     type_named = "" if wanted is None else f", as {wanted}"
     return errors.UsageError(
         f"column {column!r} of the store {address} cannot hold {refused}{type_named}: {error.why}\n"

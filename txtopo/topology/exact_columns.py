@@ -8,6 +8,8 @@ differently, so errors here have only the row's index. Importing this imports py
 
 from __future__ import annotations
 
+import bisect
+import contextlib
 import datetime
 import decimal
 import functools
@@ -71,11 +73,10 @@ _ZONES = frozenset({datetime.timezone, zoneinfo.ZoneInfo})
 class ChangedValueError(ValueError):
     """A column would change a value.
 
-    ``row``: the first such value, from 0, or ``None`` if no single row is to blame. ``shown``: the
-    value, shortened. ``why``: the mistake.
+    ``row``: the first such value, from 0. ``shown``: the value, shortened. ``why``: the mistake.
     """
 
-    def __init__(self, row: int | None, shown: str, why: str) -> None:
+    def __init__(self, row: int, shown: str, why: str) -> None:
         super().__init__(why)
         self.row, self.shown, self.why = row, shown, why
 
@@ -89,13 +90,10 @@ def array(column: Sequence[Any], wanted: pa.DataType | None, is_declared: bool) 
     if not types <= _KNOWN:
         column = _without_numpy(column)
         types = set(map(type, column))
-    try:
-        why = _misfit(column, types, wanted, is_declared)
-        if why is None:
+    with contextlib.suppress(*_CANNOT):
+        if _misfit(column, types, wanted, is_declared) is None:
             return _arrow_array(column, types, wanted)
-    except _CANNOT as error:
-        why = first_line(error)
-    raise _in_a_row(column, wanted, is_declared, why)
+    raise _in_a_row(column, wanted, is_declared)
 
 
 def _arrow_array(column: Sequence[Any], types: set[type], wanted: pa.DataType | None) -> pa.Array:
@@ -274,22 +272,25 @@ def _number_misfit(column: Sequence[Any], wanted: pa.DataType) -> str | None:
 
 
 def _in_a_row(
-    column: Sequence[Any], wanted: pa.DataType | None, is_declared: bool, why: str
+    column: Sequence[Any], wanted: pa.DataType | None, is_declared: bool
 ) -> ChangedValueError:
-    """``why``, with the first row to blame: by its value alone, or together with the first value."""
-    first = next((value for value in column if value is not None), None)
-    for together in ([], [first]):
-        for row, value in enumerate(column):
-            some = [*together, value]
-            try:
-                alone = _misfit(some, set(map(type, some)), wanted, is_declared)
-                if alone is None:
-                    _arrow_array(some, set(map(type, some)), wanted)
-            except _CANNOT as error:
-                alone = first_line(error)
-            if alone is not None:
-                return ChangedValueError(row, _SHORT.repr(value), alone)
-    return ChangedValueError(None, "", why)
+    """The error for the first row to blame: by its value alone, or together with those before."""
+
+    def why(some: Sequence[Any]) -> str | None:
+        types = set(map(type, some))
+        try:
+            if (misfit := _misfit(some, types, wanted, is_declared)) is None:
+                _arrow_array(some, types, wanted)
+            return misfit
+        except _CANNOT as error:
+            return first_line(error)
+
+    for row, value in enumerate(column):
+        if (alone := why([value])) is not None:
+            return ChangedValueError(row, _SHORT.repr(value), alone)
+    rows = range(len(column))
+    row = bisect.bisect_left(rows, True, key=lambda row: why(column[: row + 1]) is not None)
+    return ChangedValueError(row, _SHORT.repr(column[row]), why(column[: row + 1]) or "")
 
 
 def _type_names(types: set[type]) -> str:

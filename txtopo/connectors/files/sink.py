@@ -199,8 +199,8 @@ class FileSink(sinks.Sink):
             try:
                 arrays.append(exact_columns.array([row[i] for row in rows], wanted, True))
             except exact_columns.ChangedValueError as error:
-                row = error.row or 0
-                raise self._refused(self._count - len(rows) + row + 1, rows[row], error) from error
+                number = self._count - len(rows) + error.row + 1
+                raise self._refused(number, rows[error.row], error) from error
         self._add_batch(arrow.record_batch(arrays, names=list(self._share.columns)))
 
     def _add_batch(self, batch: Any) -> None:

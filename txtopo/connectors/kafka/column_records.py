@@ -293,7 +293,7 @@ class _Avro(_Decoded):
             return exact_columns.array(values, field.type, True)
         except exact_columns.ChangedValueError as error:
             fact = f"has {error.shown} in field {field.name!r}, which is no value of a column of type {field.type}: {error.why}"
-            raise self.refused(messages[error.row or 0], fact) from None
+            raise self.refused(messages[error.row], fact) from None
 
 
 def _library(owner: str) -> Any:

@@ -36,11 +36,8 @@ def array(
             if wanted is None
             else f"cannot become a column of type {wanted}"
         )
-        row = (
-            "" if error.row is None else f"row {error.row + 1} of {len(column)} is {error.shown}: "
-        )
         raise ColumnMistakeError(
-            f"{where}: values of field {name!r} {fact}: {row}{error.why}\n"
+            f"{where}: values of field {name!r} {fact}: row {error.row + 1} of {len(column)} is {error.shown}: {error.why}\n"
             "  Emit values of one type that fits, or declare the types of the columns together with the stream:"
             f" declarer.declare(Fields(...), schema=pa.schema([({name!r}, pa.float64()), ...]))."
         ) from None
