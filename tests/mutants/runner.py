@@ -112,8 +112,14 @@ class WarmPython:
         """pytest with ``arguments``, in the copy ``tree``; ``None`` if it does not end in time."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        # pytest's plugins are among the modules that are there already.
-        all_arguments = [*PYTEST, "-W", "ignore::pytest.PytestAssertRewriteWarning", *arguments]
+        # pytest's plugins are among the modules that are there already. Directories of tests beside
+        # the tree: two that share pytest's own remove each other's, which is an error at times.
+        all_arguments = [
+            *PYTEST,
+            *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
+            f"--basetemp={tree.parent / 'tmp'}",
+            *arguments,
+        ]
         request = {
             "tree": str(tree),
             "environment": environment_of(tree, **environment),

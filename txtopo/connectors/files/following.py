@@ -274,7 +274,7 @@ def _files(newest: str) -> list[_File]:
     is_rotated = re.compile(
         rf"{stem}{extension}[.-]\d[\d.:T_-]*(?:{_COMPRESSED})?|{stem}[.-]\d{{4}}-?\d\d-?\d\d[\d.:T_-]*{extension}"
     ).fullmatch
-    paths = [entry.path for entry in os.scandir(directory) if is_rotated(entry.name)]
+    paths = [os.path.join(directory, other) for other in os.listdir(directory) if is_rotated(other)]
     files: dict[int, tuple[int, int, _File]] = {}
     for path in [newest, *paths]:
         try:
