@@ -19,6 +19,7 @@ from tests.wrong.circles import CIRCLES
 from txtopo import BaseArrowBatchBolt, EmitError, Fields, OutputFieldsDeclarer
 from txtopo.dataplane.column_runs import ColumnMistakeError
 from txtopo.dataplane.columns import batches
+from txtopo.topology import exact_columns
 
 BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
 NAIVE = datetime.datetime(2026, 1, 2, 12)
@@ -388,3 +389,9 @@ def test_a_topology_whose_tuples_would_change_ends_with_component_field_row_and_
         "component 'spout', stream 'default': values of field 'value' cannot become a column of type double: row 3 of 3 is True"
         in text
     )
+
+
+@pytest.mark.parametrize("type", [None, pa.int8(), pa.dense_union([pa.field("a", pa.int8())])])
+def test_a_column_without_rows_has_any_type(type: pa.DataType | None) -> None:
+    array = exact_columns.array([], type, True)
+    assert (len(array), array.type) == (0, type or pa.null())

@@ -2,8 +2,8 @@
 
 Fused components call each other, so two looks at the clock for each tuple are needed. They may cost
 more than the tuple. So only one transaction in :data:`EVERY` is measured. A *turn* lasts until no
-component is at work: of a turn's calls the first are measured, then a few of each thousand. The
-other calls are taken to be alike.
+component is at work. Of its calls the first :data:`CALLS_FIRST` are measured, then
+:data:`CALLS_LATER` after each :data:`CALLS_BETWEEN`. The other calls are taken to be alike.
 """
 
 from __future__ import annotations
