@@ -83,7 +83,7 @@ class Accident:
             self._cut_a_dead_brokers_logs(self.kafka)
         else:
             for topic, left, *_ in self._after:
-                self.kafka.brokers.log((topic, 0)).cut(left)
+                self.kafka.brokers.log((topic, 0)).truncate(left)
         for topic, _, _, regrown, aborted in self._after:
             if aborted:
                 producer = self.kafka.producer(transactional_id=f"aborted-{topic}")

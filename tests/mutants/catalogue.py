@@ -1024,7 +1024,7 @@ MUTATIONS = (
     Mutation(
         "what a spout loses is not looked for",
         "txtopo/testing/simulator/judge.py",
-        "        of_the_source = [*self._changed_batches(outcome), *self._lost(schedule)]\n",
+        "        of_the_source = [*self._changed_batches(outcome), *self._input_differences(schedule)]\n",
         "        of_the_source = self._changed_batches(outcome)\n",
         ("tests/unit/test_simulator_live_sources.py", "-k", "gives_every_row_only_once"),
     ),

@@ -72,10 +72,10 @@ class TestStorage:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         storage = objects.ObjectStorage("az://files", obstore.store.MemoryStore())
-        listed = storage._listed
+        listed = storage._list
         for name in "123":
             storage.put(f"log/{name}", b"")
-        monkeypatch.setattr(storage, "_listed", lambda prefix, offset: listed(prefix, None))
+        monkeypatch.setattr(storage, "_list", lambda prefix, offset: listed(prefix, None))
         assert [each.path for each in storage.entries("log", "2")] == ["log/3"]
 
     def test_a_fault_while_an_object_is_read_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:

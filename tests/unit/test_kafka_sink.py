@@ -424,7 +424,7 @@ def test_a_record_that_is_too_large_blames_the_row_only_for_a_bound_that_holds(
     def described(*arguments: object) -> target.Target:
         return target.Target(1, False, bounds.pop(0))
 
-    monkeypatch.setattr(target, "_described", described)
+    monkeypatch.setattr(target, "_look_up", described)
     context = WorkerProcess().task("write", 0, num_tasks=1)
     ledger: Any = SimpleNamespace(
         apply=refuse, cluster=Cluster("Kafka sink", "kafka:9092", {}), sink="sales"

@@ -245,10 +245,10 @@ def _time(record: Record) -> str:
 
 
 def _error_of(record: Record) -> str:
-    return _cut(logged.first_line(record.get("cause", {}).get("error", record["outcome"])))
+    return _shorten(logged.first_line(record.get("cause", {}).get("error", record["outcome"])))
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= _CUT else text[: _CUT - 2] + " …"
 
 
@@ -301,9 +301,9 @@ def _content(record: Record) -> str:
         return f"\n{_INDENT}".join([*tuples, "(the journal has no metadata)"])
     partitions = meta.get("partitions") if isinstance(meta, dict) else None
     shown = (
-        [f"partition {partition}: {_cut(repr(each))}" for partition, each in partitions.items()]
+        [f"partition {partition}: {_shorten(repr(each))}" for partition, each in partitions.items()]
         if isinstance(partitions, dict)
-        else [f"metadata {_cut(repr(meta))}"]
+        else [f"metadata {_shorten(repr(meta))}"]
     )
     return f"\n{_INDENT}".join([*tuples, *shown])
 

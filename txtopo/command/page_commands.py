@@ -72,14 +72,14 @@ def _served(
     listening = access.listen(parsed.page, is_open_allowed=token is not None)
     with contextlib.closing(listening):
         token = token or access.kept_token(journal)
-        address = f"http://{_shown(listening.host)}:{listening.place[1]}/"
+        address = f"http://{_url_host(listening.host)}:{listening.place[1]}/"
         secret = token if file is None else f"$(cat {file})"
         say(f"page: {address}?token={secret}")
         with contextlib.closing(server.Page(journal, listening, token)) as page:
             yield page
 
 
-def _shown(host: str) -> str:
+def _url_host(host: str) -> str:
     """``host`` in an address for a browser."""
     with contextlib.suppress(ValueError):
         address = ipaddress.ip_address(host)

@@ -58,7 +58,7 @@ def resolve(text: str) -> Target:
     :raises UsageError: a file, module or attribute is missing, and the message has near misses, or
         the user's code failed, and the message has its traceback.
     """
-    module, value, place, attribute = _loaded(text)
+    module, value, place, attribute = _load(text)
     conf = getattr(module, "conf", None)
     return Target(as_topology(value, f"{place}:{attribute}"), _as_config(conf, place), module)
 
@@ -68,7 +68,7 @@ def instance(text: str, kind: type[Any], name: str) -> Any:
 
     :raises UsageError: as :func:`resolve`, or the object has another type.
     """
-    _, value, place, attribute = _loaded(text)
+    _, value, place, attribute = _load(text)
     if inspect.isfunction(value):
         _require_no_arguments(value, text)
         value = _run_user_code(text, value)
@@ -79,7 +79,7 @@ def instance(text: str, kind: type[Any], name: str) -> Any:
     return value
 
 
-def _loaded(text: str) -> tuple[ModuleType, Any, str, str]:
+def _load(text: str) -> tuple[ModuleType, Any, str, str]:
     """The module and the value that ``text`` names, and its two parts."""
     place, attribute = _split(text)
     directory = Path(place).absolute().parent if is_file(place) else Path.cwd()

@@ -145,7 +145,7 @@ def frame(view: Record, now: float, width: int, height: int, shown_by: str = "")
         rows += [*_lanes(view, now, width, room), *below]
     else:
         rows += [*_lanes(view, now, width, room - len(places)), *below, *places]
-    return [_cut(row, width) for row in rows][:height]
+    return [_shorten(row, width) for row in rows][:height]
 
 
 def _title(view: Record, now: float) -> str:
@@ -291,7 +291,7 @@ def _lanes(view: Record, now: float, width: int, room: int) -> list[Row]:
     return rows
 
 
-def _cut(row: Row, width: int) -> Row:
+def _shorten(row: Row, width: int) -> Row:
     """``row`` in at most ``width`` columns, without characters that control the terminal."""
     characters = [(each, style) for text, style in row for each in text]
     wide = (unicodedata.east_asian_width(each) in "FW" for each, _ in characters)

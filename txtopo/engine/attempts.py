@@ -263,7 +263,7 @@ class AttemptRunner:
         else:
             work.counts.add(result.tally)
         if result.failure is not None:
-            raise self._failed(result.failure)
+            raise self._error_of(result.failure)
         for phase, busy_s in result.tally.busy_s.items():
             work.busy_s[phase] = work.busy_s.get(phase, 0.0) + busy_s
         if part not in COMMITTING:
@@ -275,7 +275,7 @@ class AttemptRunner:
             )
         return result
 
-    def _failed(self, failure: Failure) -> AttemptFailedError:
+    def _error_of(self, failure: Failure) -> AttemptFailedError:
         if failure.kind == "failed":
             return AttemptFailedError("failed", str(failure), failure=failure)
         if failure.kind == "stale":

@@ -90,7 +90,7 @@ class Batches:
     def batch(self, txid: int, own: Any = None) -> Batch:
         """The batch for ``txid``, whose metadata is known. ``own`` is the attempt's metadata, if
         every attempt has its own."""
-        stored = self._stored(txid) if own is None else own
+        stored = self._stored_record(txid) if own is None else own
         if not self._is_partitioned:
             return Batch("whole", stored)
         partitions = _by_number(stored["partitions"])
@@ -136,11 +136,11 @@ class Batches:
     def metadata(self, txid: int) -> Any:
         """The metadata for ``txid``'s seal, which a replay needs. None for an opaque spout, which
         replays from the positions before ``txid``."""
-        return None if self.is_opaque else self._stored(txid)
+        return None if self.is_opaque else self._stored_record(txid)
 
     def moves(self, txid: int) -> dict[int, Any]:
         """The partitions that ``txid`` moves, with their new positions."""
-        return _by_number(self._stored(txid)["partitions"]) if self._is_partitioned else {}
+        return _by_number(self._stored_record(txid)["partitions"]) if self._is_partitioned else {}
 
     def close(self) -> None:
         """Tell the user's coordinator the last positions, and close it."""
@@ -170,7 +170,7 @@ class Batches:
 
     # -- positions --------------------------------------------------------------------------------
 
-    def _stored(self, txid: int) -> Any:
+    def _stored_record(self, txid: int) -> Any:
         if self.is_opaque:
             return self._in_use[txid][1]
         record = self._state.txids.find(txid)

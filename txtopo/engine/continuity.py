@@ -52,14 +52,14 @@ def resume(graph: graphs.TopologyGraph, state: TopologyState) -> ExpectedStores:
             raise _other_spout(graph.id, before.spout, spout, state.sealed())
         _require_sealed_components(graph, state, before)
     writers = {name.rpartition("/")[0] for name in state.known_stores}
-    now = _remembered(graph, before, spout, writers, state.current)
+    now = _record_of(graph, before, spout, writers, state.current)
     if before is not None and state.current > 1:
         _tell(graph.id, before, now, state.current, state.known_stores)
     state.remember(now)
     return {id: now.components[id].expected for id in graph.components if id in writers}
 
 
-def _remembered(
+def _record_of(
     graph: graphs.TopologyGraph,
     before: Components | None,
     spout: Spout,

@@ -67,8 +67,8 @@ class EndedAttempt:
 
 
 class Observer:
-    """Listens to a run. The run's loop makes the calls, one after the other. A method that is not
-    overridden does nothing."""
+    """Listens to a run. The thread of the run's loop makes the calls, one after the other, and
+    waits for them. A method that is not overridden does nothing."""
 
     def began(self, generation: str, epoch: int, current: int, is_resumed: bool) -> None:
         """The run begins. ``is_resumed``: an earlier run sealed the first transaction, which is

@@ -484,7 +484,7 @@ class Exporting:
                 "export queue %r tells its next %d entries singly: %s",
                 self._queue.id,
                 len(batch),
-                _shown(error),
+                _safe_text(error),
             )
             return
         entry = batch[0].entry
@@ -505,7 +505,7 @@ class Exporting:
             entry.key,
             attempts,
             self._max_attempts,
-            f"{_shown(error)}{_CURES[is_away] if stops else ''}",
+            f"{_safe_text(error)}{_CURES[is_away] if stops else ''}",
         )
         if not stops:
             return
@@ -514,7 +514,7 @@ class Exporting:
             "key": entry.key,
             "value": entry.value,
             "task": batch[0].task,
-            "error": _shown(error),
+            "error": _safe_text(error),
             "attempts": attempts,
             "goes_on": is_away,
         }
@@ -540,7 +540,7 @@ def _is_outage(error: Exception) -> bool:
     return False
 
 
-def _shown(error: Exception) -> str:
+def _safe_text(error: Exception) -> str:
     """An exporter's error as it may be stored and shown: without passwords and control characters."""
     return redaction.printable(
         redaction.redacted(f"{type(error).__name__}: {error}")[:ERROR_CHARACTERS]

@@ -209,12 +209,12 @@ class _Additions:
         if before := self._beside.value(name):
             tally = layout.Tally.of(before)
         else:  # buckets remember entries of a component whose results were cleared
-            done = self._done()
+            done = self._count_finished()
             tally = layout.Tally(queue.buckets, done, stamp.generation, done)
         tally.check(queue.id, queue.store.address, queue.buckets)
         added, done = tally.added + self._added, tally.done
         if added - done > queue.max_entries:
-            done = self._done()
+            done = self._count_finished()
         if added - done > queue.max_entries:
             raise errors.FailedException(
                 f"export queue {queue.id!r} in {queue.store.address} is full: task {stamp.task} would have {added - done} entries there,"
@@ -224,7 +224,7 @@ class _Additions:
         text = dataclasses.replace(tally, added=added, done=done).text()
         self._beside.put({name: text})
 
-    def _done(self) -> int:
+    def _count_finished(self) -> int:
         """How many of the entries that this task has added were told or skipped."""
         names = [self._names.bucket(bucket) for bucket in range(self._queue.buckets)]
         states = map(layout.Bucket.of, filter(None, self._beside.read(names).values()))

@@ -56,7 +56,7 @@ class Reader:
         for segment in writer.segments(self._path):
             with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                 data = segment.read_bytes()
-                heads = self._decoded(data.partition(b"\n")[0])
+                heads = self._decode(data.partition(b"\n")[0])
                 if not heads:
                     continue
                 if generation is None and heads[0].get("generation") != newest_of:
@@ -119,17 +119,17 @@ class Reader:
             goes_on = True
             for line in reversed(lines):
                 if keep(line):
-                    backwards += self._decoded(line)
+                    backwards += self._decode(line)
                 committed = COMMITTED.match(line)
                 if committed is not None and int(committed[1]) + WINDOW_MAX < lowest():
                     goes_on = False
                     break
-            backwards += self._decoded(head)
+            backwards += self._decode(head)
             if not goes_on:
                 break
         return backwards[::-1]
 
-    def _decoded(self, line: bytes) -> list[records.Record]:
+    def _decode(self, line: bytes) -> list[records.Record]:
         try:
             return [records.decode(line)]
         except records.OtherVersionError as error:

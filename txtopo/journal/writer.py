@@ -111,8 +111,8 @@ class Writer:
                 # In this order: a call of close() during the pause wakes the thread once more.
                 self._wake.clear()
                 is_last = self._closing.wait(PAUSE_S)
-                is_written = self._tried(self._write_waiting)
-                self._tried(functools.partial(self._between, self._dropped, is_last))
+                is_written = self._try_to(self._write_waiting)
+                self._try_to(functools.partial(self._between, self._dropped, is_last))
                 if not is_written and not is_last:
                     self._closing.wait(AGAIN_S)
         except BaseException as error:
@@ -124,7 +124,7 @@ class Writer:
     def _dropped(self) -> int:
         return self._refused + self._lost
 
-    def _tried(self, write: Callable[[], None]) -> bool:
+    def _try_to(self, write: Callable[[], None]) -> bool:
         """Whether the disk has let us ``write``. Each kind of error is told once."""
         try:
             write()

@@ -179,13 +179,13 @@ class Guard:
     def _answer(self, request: Request) -> Response | None:
         """A refusal, or a cookie for a token. None for requests that pass."""
         if not self._is_ours(request.headers.get("host", "")):
-            return _refused(
+            return _refusal(
                 http.HTTPStatus.MISDIRECTED_REQUEST,
                 "The page has other names than this.\n"
                 "Use the machine's host name or IP address, or start the page with `--page NAME:PORT`.",
             )
         if request.method not in ("GET", "HEAD"):
-            return _refused(
+            return _refusal(
                 http.HTTPStatus.METHOD_NOT_ALLOWED, "The page only shows.", allow="GET, HEAD"
             )
         # As the routes do. request.url may end the path where the host header says so.
@@ -203,7 +203,7 @@ class Guard:
         cookie = request.cookies.get(self._cookie, "")
         if _is_in(bearer, self._token) or _is_in(cookie, self._cookie_value):
             return None
-        return _refused(
+        return _refusal(
             http.HTTPStatus.UNAUTHORIZED,
             "There is no token in the request.\n"
             "Type the whole address that the run printed, or send the header `Authorization: Bearer TOKEN`.",
@@ -230,5 +230,5 @@ def _is_in(text: str, *secret: str) -> bool:
     return any(secrets.compare_digest(text.encode(), each.encode()) for each in secret)
 
 
-def _refused(status: http.HTTPStatus, text: str, **headers: str) -> Response:
+def _refusal(status: http.HTTPStatus, text: str, **headers: str) -> Response:
     return PlainTextResponse(f"{text}\n", status, headers)

@@ -12,7 +12,7 @@ from txtopo.topology.graph import Component
 from txtopo.topology.stream import DEFAULT_STREAM
 
 
-def _counted(n: int, noun: str) -> str:
+def _number_of(n: int, noun: str) -> str:
     return f"{n} {noun}" + ("" if n == 1 else "s")
 
 
@@ -31,7 +31,7 @@ class _Explanation:
 
     def text(self) -> str:
         plan, add = self.plan, self.lines.append
-        add(f"topology {plan.graph.id}, planned for {_counted(plan.cores, 'core')}")
+        add(f"topology {plan.graph.id}, planned for {_number_of(plan.cores, 'core')}")
         add("")
         add("processing phase: one Spark job per attempt, several transactions side by side")
         self.levels(plan.processing, "processing")
@@ -54,7 +54,7 @@ class _Explanation:
         for i, level in enumerate(levels.levels):
             if i:
                 self.lines.append("    ~~~~~ shuffle ~~~~~")
-            self.lines.append(f"  level {i}, {_counted(level.slots, 'slot')}")
+            self.lines.append(f"  level {i}, {_number_of(level.slots, 'slot')}")
             for id in level.components:
                 self.component(self.plan.graph.components[id], levels, part)
 
@@ -152,7 +152,7 @@ def mermaid(plan: Plan) -> str:
     for i, level in enumerate([*plan.processing.levels, *plan.late.levels]):
         late = i >= len(plan.processing.levels)
         lines.append(
-            f'  subgraph level_{i}["level {i}{" (commit phase, mostly)" if late else ""}, {_counted(level.slots, "slot")}"]'
+            f'  subgraph level_{i}["level {i}{" (commit phase, mostly)" if late else ""}, {_number_of(level.slots, "slot")}"]'
         )
         for id in level.components:
             component = plan.graph.components[id]

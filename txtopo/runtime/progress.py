@@ -49,13 +49,13 @@ def open_closed_streams() -> None:
     )
 
 
-def _counted(n: int, noun: str) -> str:
+def _number_of(n: int, noun: str) -> str:
     return f"{n:,} {noun}" + ("" if n == 1 else "s")
 
 
 def _replays(status: RunStatus) -> str:
     counts = f" ({status.failed:,} failed, {status.behind:,} behind)"
-    return _counted(status.replays, "replay") + counts * (status.failed + status.behind > 0)
+    return _number_of(status.replays, "replay") + counts * (status.failed + status.behind > 0)
 
 
 def describe(status: RunStatus) -> str:
@@ -168,7 +168,7 @@ class ProgressLine:
 
     def ended(self, status: RunStatus, how: str) -> None:
         """Announce the run's end. ``how`` is a word."""
-        counts = f"{_counted(status.committed, 'transaction')} committed, {_counted(status.tuples, 'tuple')}, {_replays(status)}"
+        counts = f"{_number_of(status.committed, 'transaction')} committed, {_number_of(status.tuples, 'tuple')}, {_replays(status)}"
         if status.is_error_over and status.last_error and status.last_error_at:
             when = status.last_error_at.astimezone().strftime("%H:%M:%S")
             self.say(

@@ -223,7 +223,7 @@ class SparkJobs:
         """Run a job whose one task serves the listener at ``address``, until the listener hangs
         up."""
         self._begin(group, "commit", f"{self._run.graph.id} small transactions")
-        _collected(
+        _records_of(
             self._seed((), 1).mapPartitionsWithIndex(
                 task.ResidentFunction(self._broadcast, self._run.token, group, address)
             )
@@ -244,13 +244,13 @@ class SparkJobs:
         shuffled = rdd.prev
         try:
             if not job.pinned:
-                return result_of(job, _collected(rdd), slots)
+                return result_of(job, _records_of(rdd), slots)
             # First serialized persistence, then the local checkpoint. In this order a lost or
             # recomputed block fails its reader.
             rdd.persist(StorageLevel.MEMORY_AND_DISK)
             rdd.localCheckpoint()
             try:
-                records = _collected(rdd.mapPartitionsWithIndex(task.reports_only))
+                records = _records_of(rdd.mapPartitionsWithIndex(task.reports_only))
                 return result_of(job, records, slots, functools.partial(PinnedBlocks, rdd))
             except BaseException:
                 rdd.unpersist(blocking=False)
@@ -300,7 +300,7 @@ def _raw(rdd: Any) -> Any:
     return rdd
 
 
-def _collected(rdd: Any) -> Any:
+def _records_of(rdd: Any) -> Any:
     """The records of ``rdd``, by a job that keeps our name. PySpark would name it after a line of
     ours, as if no other function of PySpark had called."""
     SCCallSiteSync._spark_stack_depth += 1

@@ -214,7 +214,7 @@ class Lease:
                 continue
             self._session = session
             return
-        raise self._lost("its lease comes and goes")
+        raise self._error("its lease comes and goes")
 
     def require_epoch(self) -> None:
         """Check that the topology is still ours. A fenced coordinator need not know until it asks
@@ -225,7 +225,7 @@ class Lease:
         marker = self._store.get(self._paths.marker(self.generation))
         node = self._store.get(self._paths.epoch)
         if marker is None or node is None:
-            raise self._lost("its state was reset")
+            raise self._error("its state was reset")
         stored = records.EpochRecord.decode(self._paths.epoch, node.data)
         if stored.holder_id != self.holder_id:
             lease = self._store.get(self._paths.lease)
@@ -234,9 +234,9 @@ class Lease:
                 if lease
                 else ""
             )
-            raise self._lost(f"another coordinator took the topology in epoch {stored.epoch}{by}")
+            raise self._error(f"another coordinator took the topology in epoch {stored.epoch}{by}")
         if node.version != self._epoch_version:
-            raise self._lost("its epoch was written by hand")
+            raise self._error("its epoch was written by hand")
 
     def lost(self) -> errors.FencedError:
         """The error for a write that another coordinator overtook. Names that coordinator if
@@ -245,9 +245,9 @@ class Lease:
             self.require_epoch()
         except errors.FencedError as error:
             return error
-        return self._lost("another process wrote its state")
+        return self._error("another process wrote its state")
 
-    def _lost(self, why: str) -> errors.FencedError:
+    def _error(self, why: str) -> errors.FencedError:
         return errors.FencedError(
             f"topology {self._paths.topology_id!r} is no longer ours (epoch {self.epoch}): {why}\n"
             f"  This coordinator writes no more. Run one coordinator per topology id: the latest goes on from here."

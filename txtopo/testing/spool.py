@@ -52,7 +52,7 @@ class RowSpool:
         try:
             names = os.listdir(self.directory)
         except FileNotFoundError:
-            raise self._gone() from None
+            raise self._removed_error() from None
         return max(
             (int(name.removesuffix(".index")) + 1 for name in names if name.endswith(".index")),
             default=0,
@@ -72,7 +72,7 @@ class RowSpool:
         try:
             lock = open(os.path.join(self.directory, "lock"), "ab")  # noqa: SIM115
         except FileNotFoundError:
-            raise self._gone() from None
+            raise self._removed_error() from None
         with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             self._write(partition, pickled)
@@ -151,9 +151,9 @@ class RowSpool:
 
     def _require_directory(self) -> None:
         if not os.path.isdir(self.directory):
-            raise self._gone() from None
+            raise self._removed_error() from None
 
-    def _gone(self) -> errors.InputError:
+    def _removed_error(self) -> errors.InputError:
         return errors.InputError(
             f"memory spout: the rows are gone, no directory {self.directory}\n"
             "  The process that made the spout has ended, or runs on another machine. Make the spout in the process that runs the topology."

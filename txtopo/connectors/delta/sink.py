@@ -124,7 +124,7 @@ class DeltaLedger(file_ledger.FileLedger):
     def check_again(self, log: decisions.Log) -> None:
         self._table().check(log)
 
-    def gone(self, log: decisions.Log, pieces: list[decisions.Piece]) -> list[decisions.Piece]:
+    def missing(self, log: decisions.Log, pieces: list[decisions.Piece]) -> list[decisions.Piece]:
         return [
             each
             for each in pieces

@@ -68,7 +68,7 @@ class Table:
         """
         wanted, deltalake = self._schema(schema), self._deltalake
         with self._explained():
-            table = self._opened()
+            table = self._open()
             if table is None:
                 # Of two tasks that make the table, one makes its first version.
                 once = deltalake.CommitProperties(max_commit_retries=0)
@@ -140,7 +140,7 @@ class Table:
     def holds_rows(self) -> bool:
         """Whether the table has rows, from any writer."""
         with self._explained():
-            table = self._opened()
+            table = self._open()
             return table is not None and bool(table.file_uris())
 
     def commit(
@@ -161,7 +161,7 @@ class Table:
         is_compacting, last = decided.txid % self._compact_every == 0, ""
         for _ in range(TRIES):
             with self._explained():
-                table = self._opened()
+                table = self._open()
             at = _NEVER if table is None else _position(table, generation)
             if at >= decided.position:
                 return
@@ -176,7 +176,7 @@ class Table:
             self._check(log, generation, at, earlier[-1:])
             is_compacting = is_compacting and not taken_back
             if table is None:
-                raise self._lost(decided.txid)
+                raise self._version_error(decided.txid)
             self._check_fit(table, log.form.schema(), log.form.kept()["partition_by"])
             with self._explained():
                 try:
@@ -203,7 +203,7 @@ class Table:
         """
         form = log.form.kept()
         with self._explained():
-            table = self._opened()
+            table = self._open()
         if table is not None and form:
             self._check_fit(table, log.form.schema(), form["partition_by"])
 
@@ -215,7 +215,7 @@ class Table:
                     "  VACUUM has removed it before the table had it. Restore it, or begin again with `txtopo reset TARGET`."
                 )
 
-    def _opened(self) -> Any:
+    def _open(self) -> Any:
         # Anew for each commit: the table may have been replaced.
         try:
             return self._deltalake.DeltaTable(self._root, storage_options=self._options)
@@ -232,9 +232,9 @@ class Table:
         if earlier and at < earlier[0].position:
             for each in log.decisions(generation, max(at[0] - 1, 0), earlier[0].position):
                 if each.files and each.position > at:
-                    raise self._lost(each.txid)
+                    raise self._version_error(each.txid)
 
-    def _lost(self, txid: int) -> errors.StateMismatchError:
+    def _version_error(self, txid: int) -> errors.StateMismatchError:
         return errors.StateMismatchError(
             f"the Delta table {self._root} lacks transaction {txid}, which was committed\n"
             "  The table was removed, or restored to an earlier version. Restore the newest version, or begin again with an empty table and"
@@ -249,7 +249,7 @@ class Table:
         taken_back: Sequence[decisions.File],
     ) -> None:
         names = table.metadata().partition_columns
-        actions = [self._added(file, names) for file in decided.files]
+        actions = [self._add_action(file, names) for file in decided.files]
         if taken_back:
             actions += self._removals(table, taken_back, names)
         app = application(generation)
@@ -303,8 +303,8 @@ class Table:
                             rows += batch.num_rows
                 writer.close()
                 whole = decisions.File(new, new, file.tell(), rows)
-            actions.append(self._added(whole, by, is_new=False))
-            actions += [self._removed(path, by) for path in paths]
+            actions.append(self._add_action(whole, by, is_new=False))
+            actions += [self._remove_action(path, by) for path in paths]
         if actions:
             self._commit(table, actions, {})
 
@@ -317,15 +317,15 @@ class Table:
                 "  OPTIMIZE, or another writer, has put them into other files. Restore the table's version before that, and start again. With an"
                 " opaque\n  spout, let the sink compact the table: compact_every=."
             )
-        return [self._removed(file.path, by) for file in files]
+        return [self._remove_action(file.path, by) for file in files]
 
-    def _removed(self, path: str, by: Sequence[str]) -> Any:
+    def _remove_action(self, path: str, by: Sequence[str]) -> Any:
         now = int(time.time() * 1000)
         return self._deltalake.transaction.RemoveAction(
             path, True, now, partition_values=directories.texts_in(path, by)
         )
 
-    def _added(self, file: decisions.File, by: Sequence[str], is_new: bool = True) -> Any:
+    def _add_action(self, file: decisions.File, by: Sequence[str], is_new: bool = True) -> Any:
         return self._deltalake.transaction.AddAction(
             path=file.path,
             size=file.bytes,

@@ -277,7 +277,7 @@ class Log:
         while True:
             began_after = after
             try:
-                for decision in self._listed(generation, after, end):
+                for decision in self._list(generation, after, end):
                     after = decision.txid
                     yield decision
                 return
@@ -287,7 +287,7 @@ class Log:
                     raise
                 is_first = False
 
-    def _listed(
+    def _list(
         self, generation: Generation, after: int, end: tuple[int, int] | None
     ) -> Iterator[Decision]:
         # The log first: what leaves it meanwhile is in a segment then.

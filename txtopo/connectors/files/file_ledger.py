@@ -104,7 +104,7 @@ class FileLedger(destination.Destination):
     def check_again(self, log: decisions.Log) -> None:
         """Check what may have changed, before a transaction is decided."""
 
-    def gone(self, log: decisions.Log, pieces: list[decisions.Piece]) -> list[decisions.Piece]:
+    def missing(self, log: decisions.Log, pieces: list[decisions.Piece]) -> list[decisions.Piece]:
         """The pieces with files that another program has removed since a query was killed."""
         return []
 
@@ -290,9 +290,11 @@ class _Turn:
             self._ledger.opaque,
         )
         self._ledger.check_again(self._log)
-        gone = self._ledger.gone(self._log, pieces) if comes_alone else []
-        if gone:
-            self._log.remove_pieces(generation, self._attempt.txid, self._attempt.attempt_id, gone)
+        missing = self._ledger.missing(self._log, pieces) if comes_alone else []
+        if missing:
+            self._log.remove_pieces(
+                generation, self._attempt.txid, self._attempt.attempt_id, missing
+            )
             raise errors.FailedException(
                 f"files in {self._ledger.root} were removed before transaction {self._attempt.txid} was committed, as VACUUM does\n"
                 "  Start the query again: it writes them again."

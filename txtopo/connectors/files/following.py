@@ -92,7 +92,8 @@ class FollowingCoordinator(spout.PartitionedSpoutCoordinator):
 
     def is_ready(self) -> bool:
         return any(
-            _settled(path, functools.partial(self._next_lines, i, self._last(i))) is not None
+            _between_rotations(path, functools.partial(self._next_lines, i, self._last(i)))
+            is not None
             for i, path in enumerate(self._paths)
         )
 
@@ -103,10 +104,10 @@ class FollowingCoordinator(spout.PartitionedSpoutCoordinator):
         self, txid: int, partition: int, last_metadata: Any
     ) -> dict[str, Any] | None:
         """Plan the partition's next lines. ``None`` if there are none."""
-        plan = functools.partial(self._planned, partition, last_metadata)
-        return _settled(self._paths[partition], plan)
+        plan = functools.partial(self._plan, partition, last_metadata)
+        return _between_rotations(self._paths[partition], plan)
 
-    def _planned(self, partition: int, last: Any, files: list[_File]) -> dict[str, Any] | None:
+    def _plan(self, partition: int, last: Any, files: list[_File]) -> dict[str, Any] | None:
         lines = self._next_lines(partition, last, files)
         if lines is None:
             return None
@@ -174,10 +175,12 @@ def current_path(metadata: Mapping[str, Any]) -> str:
 
     :raises errors.InputError: it is not there.
     """
-    return _settled(metadata["follows"], lambda files: files[_place(files, metadata)].path)
+    return _between_rotations(
+        metadata["follows"], lambda files: files[_place(files, metadata)].path
+    )
 
 
-def _settled(newest: str, look: Callable[[list[_File]], T]) -> T:
+def _between_rotations(newest: str, look: Callable[[list[_File]], T]) -> T:
     """Let ``look`` read the log's files, which must not be rotated meanwhile."""
     files = _files(newest)
     try:

@@ -99,7 +99,7 @@ class GrowingCoordinator(spout.PartitionedSpoutCoordinator):
     def _look(self) -> None:
         """List the files, and deal them out."""
         began = time.monotonic()
-        paths = self._listed()
+        paths = self._list()
         if not paths and not any(map(_may_match, self._patterns)):
             raise file_groups.none_matched(self._patterns)
         self._known = set(paths)
@@ -112,7 +112,7 @@ class GrowingCoordinator(spout.PartitionedSpoutCoordinator):
         ended = time.monotonic()
         self._asks_at = ended + pause_s(ended - began)
 
-    def _listed(self) -> list[str]:
+    def _list(self) -> list[str]:
         """List the files. A listing takes a while, and may lack a file whose name is older than
         another file's. A second listing has both files."""
         paths = file_groups.listed(self._patterns)

@@ -90,21 +90,21 @@ class HdfsStorage(Storage):
 
     def entries(self, directory: str, after: str = "") -> Iterator[Entry]:
         with contextlib.suppress(FileNotFoundError):
-            for entry in self._listed(directory, recursive=False):
+            for entry in self._list(directory, recursive=False):
                 name = entry.path.rpartition("/")[2]
                 if name > after and not name.startswith("."):
                     yield entry
 
     def walk(self) -> Iterator[Entry]:
         try:
-            yield from self._listed("", recursive=True)
+            yield from self._list("", recursive=True)
         except FileNotFoundError:
             with contextlib.suppress(FileNotFoundError):
                 self._client.get_file_info(self._top)
                 # A directory that goes meanwhile would end the listing in its middle.
                 raise errors.FailedException(f"{self.root} changed while it was listed") from None
 
-    def _listed(self, directory: str, recursive: bool) -> Iterator[Entry]:
+    def _list(self, directory: str, recursive: bool) -> Iterator[Entry]:
         with self._explained(directory):
             for status in self._client.list_status(self._place(directory), recursive):
                 if not status.isdir:

@@ -164,15 +164,15 @@ class ObjectStorage(Storage):
     def entries(self, directory: str, after: str = "") -> Iterator[Entry]:
         # One request gives a thousand names.
         offset = f"{directory}/{after}" if after else None
-        for entry in self._listed(directory, offset):
+        for entry in self._list(directory, offset):
             # Not every server like Azure's takes an offset.
             if offset is None or entry.path > offset:
                 yield entry
 
     def walk(self) -> Iterator[Entry]:
-        yield from self._listed(None, None)
+        yield from self._list(None, None)
 
-    def _listed(self, prefix: str | None, offset: str | None) -> Iterator[Entry]:
+    def _list(self, prefix: str | None, offset: str | None) -> Iterator[Entry]:
         with self._explained(prefix or ""):
             for chunk in self._api.list(self._store, prefix, offset=offset, chunk_size=1000):
                 for meta in chunk:

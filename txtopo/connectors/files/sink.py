@@ -183,7 +183,7 @@ class FileSink(sinks.Sink):
         try:
             self._share.add(values)
         except formats.RefusedError as error:
-            raise self._refused(self._count, values, error) from error
+            raise self._row_error(self._count, values, error) from error
 
     def _add_rows(self) -> None:
         """Make a RecordBatch of the tuples that wait."""
@@ -200,7 +200,7 @@ class FileSink(sinks.Sink):
                 arrays.append(exact_columns.array([row[i] for row in rows], wanted, True))
             except exact_columns.ChangedValueError as error:
                 number = self._count - len(rows) + error.row + 1
-                raise self._refused(number, rows[error.row], error) from error
+                raise self._row_error(number, rows[error.row], error) from error
         self._add_batch(arrow.record_batch(arrays, names=list(self._share.columns)))
 
     def _add_batch(self, batch: Any) -> None:
@@ -208,12 +208,12 @@ class FileSink(sinks.Sink):
         try:
             self._share.add_batch(self._form().fitted(batch, self.shape.partition_by, self.schema))
         except (formats.RefusedError, importlib.import_module("pyarrow").ArrowInvalid) as error:
-            raise self._refused(self._count, (), error) from error
+            raise self._row_error(self._count, (), error) from error
 
     def _form(self) -> form.Form:
         return self.ledger.log(self.context.resource).form
 
-    def _refused(
+    def _row_error(
         self, number: int, values: Sequence[Any], why: Exception
     ) -> errors.RowRefusedError:
         columns = () if self._share is None else self._share.columns
@@ -253,9 +253,9 @@ class FileSink(sinks.Sink):
             )
         if not self.takes_columns:
             log.form.check(self.shape.format, columns, self.shape.partition_by)
-        return share.Share(log.storage, self.shape, place, columns, self._finished())
+        return share.Share(log.storage, self.shape, place, columns, self._finish_files())
 
-    def _finished(self) -> tuple[decisions.File, ...]:
+    def _finish_files(self) -> tuple[decisions.File, ...]:
         if self._share is not None:
             if self.rows:
                 self._add_rows()
@@ -273,7 +273,7 @@ class FileSink(sinks.Sink):
         if self._error is not None:
             raise self._error
         try:
-            files = self._finished()
+            files = self._finish_files()
         except Exception as error:
             self._fail(error)
         self.ledger.apply(self.context, self.attempt, self._count, files)
@@ -292,7 +292,9 @@ class FileSink(sinks.Sink):
             self._share = self._begin_share(fields)
             for row in rows:
                 self._add(row)
-        return self.ledger.apply(context, attempt, self._count, self._finished(), comes_alone=True)
+        return self.ledger.apply(
+            context, attempt, self._count, self._finish_files(), comes_alone=True
+        )
 
     def foreach_batch(self, query_id: str, *, begin_at: int = 0) -> streaming.ForeachBatch:
         self._refuse_queries()
@@ -314,7 +316,7 @@ class FileSink(sinks.Sink):
     def __getstate__(self) -> dict[str, Any]:
         if self._share is not None:
             # Held for the commit: the files are finished now, and more rows begin new ones.
-            self._finished()
+            self._finish_files()
             self._taken_from = None
         return super().__getstate__()
 

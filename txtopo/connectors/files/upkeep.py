@@ -160,7 +160,7 @@ class FileRecords:
         store = self.log.storage
         rows = sum(1 if self.keeps_rows else sum(each.rows) for each in self._all())
         if not dry_run:
-            decided = self._decided()
+            decided = self._decided_files()
             entries = [entry.path for entry in store.walk()]
             # Sinks with a directory below this one.
             others = tuple(
@@ -184,7 +184,7 @@ class FileRecords:
         for generation, end in self.log.spans():
             yield from self.log.decisions(generation, end=end)
 
-    def _decided(self) -> set[str]:
+    def _decided_files(self) -> set[str]:
         files = (file for decision in self._all() for file in decision.files)
         return {path for file in files for path in (file.path, file.written)}
 
@@ -211,7 +211,7 @@ class FileRecords:
         newest = self.log.newest(last[0])[-1:] if last else []
         if not newest:
             return []
-        used = self._decided()
+        used = self._decided_files()
         before = (time.time() if now is None else now) - GARBAGE_S
         return [
             entry

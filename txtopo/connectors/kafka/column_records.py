@@ -217,12 +217,12 @@ class _Json(_Decoded):
     def arrays(self, messages: list[Any]) -> Sequence[pa.Array]:
         values = [b"{}" if value is None else value for value in self.checked(messages)]
         try:
-            return self._parsed(values)
+            return self._parse(values)
         except json_columns.CANNOT_BE_READ as error:
-            number, first = json_columns.first_refused(values, self._parsed, error)
+            number, first = json_columns.first_refused(values, self._parse, error)
             raise self.refused(messages[number], json_columns.mistake(first)) from None
 
-    def _parsed(self, values: Values) -> Sequence[pa.Array]:
+    def _parse(self, values: Values) -> Sequence[pa.Array]:
         lines = b"\n".join(values)
         if lines.count(b"\n") >= len(values):
             lines = b"\n".join([self._line(value) if b"\n" in value else value for value in values])

@@ -130,7 +130,7 @@ class PartitionLog:
         self.begin = max(self.begin, offset)
         self.records = [record for record in self.records if record.offset >= self.begin]
 
-    def cut(self, offset: int) -> None:
+    def truncate(self, offset: int) -> None:
         """Lose the records from ``offset`` on, and go on under another leader."""
         self.records = [record for record in self.records if record.offset < offset]
         self.unmarked = {owner: at for owner, at in self.unmarked.items() if at < offset}

@@ -53,7 +53,7 @@ class Targets:
         :raises errors.SetupError: the topic does not exist, or the user may not describe it.
         """
         if topic not in self._known or partition >= self._known[topic].partitions:
-            self._known[topic] = _described(self.log, topic, partition + 1)
+            self._known[topic] = _look_up(self.log, topic, partition + 1)
         return self._known[topic]
 
     def forget(self) -> None:
@@ -109,7 +109,7 @@ def targets_of(resource: Resource, cluster: client.Cluster) -> Targets:
     return targets
 
 
-def _described(log: Log, topic: str, partitions: int) -> Target:
+def _look_up(log: Log, topic: str, partitions: int) -> Target:
     described = log.describe_surely({topic: partitions}).get(topic)
     if described is None:
         raise UnknownTopicError(

@@ -86,7 +86,7 @@ def _write(cursor: Any, work: Work) -> None:
         _check(cursor, work)
         mark = () if target.mark is None else (sql_target.mark_of(work.stamp),)
         columns = (*target.columns, *([target.mark] if target.mark else []))
-        insert = f"INSERT INTO {_table(target)}({_listed(columns)}) VALUES ({', '.join(['%s'] * len(columns))})"
+        insert = f"INSERT INTO {_table(target)}({_names(columns)}) VALUES ({', '.join(['%s'] * len(columns))})"
         if target.key:
             changes = (
                 f"{quoted(column)} = VALUES({quoted(column)})"
@@ -141,7 +141,7 @@ def _check(cursor: Any, work: Work) -> None:
     written = {column.lower() for column in target.columns}
     if key not in whole.values():
         raise errors.SetupError(
-            f"the key of the sink {work.sink} is not unique in its table\n  Type: CREATE UNIQUE INDEX name ON {_table(target)}({_listed(target.key)})"
+            f"the key of the sink {work.sink} is not unique in its table\n  Type: CREATE UNIQUE INDEX name ON {_table(target)}({_names(target.key)})"
         )
     # Two rows that are equal in an index with all key columns have equal keys. The database computes
     # the columns that the sink does not write.
@@ -171,7 +171,7 @@ def _check_spelling(cursor: Any, work: Work) -> None:
     one = f"({', '.join(['%s'] * len(places))})"
     numbered = enumerate(work.rows, start=1)
     while portion := list(itertools.islice(numbered, LOOKED_UP_ROWS)):
-        select = f"SELECT {_listed(target.key)} FROM {_table(target)} WHERE ({_listed(target.key)}) IN ({', '.join([one] * len(portion))})"
+        select = f"SELECT {_names(target.key)} FROM {_table(target)} WHERE ({_names(target.key)}) IN ({', '.join([one] * len(portion))})"
         cursor.execute(select, [row[place] for _, row in portion for place in places])
         keys = cursor.fetchall()
         stored = {tuple(key[at] for at in texts) for key in keys}
@@ -192,7 +192,7 @@ def quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`".replace("%", "%%")
 
 
-def _listed(names: Iterable[str]) -> str:
+def _names(names: Iterable[str]) -> str:
     return ", ".join(map(quoted, names))
 
 

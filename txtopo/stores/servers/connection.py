@@ -71,7 +71,7 @@ class Connection:
         """Open a transaction that stands at no fence. Yields None if the store does not exist, and
         does not make the store."""
         with self._turn_of(store):
-            raw = self._connected(store, store.limits["statement_timeout_s"])
+            raw = self._connect(store, store.limits["statement_timeout_s"])
             with self._ending(raw, store):
                 if self._exists(raw, store):
                     yield self._session(raw, self._tables_of(store), store, direct.NO_WRITER)
@@ -156,14 +156,14 @@ class Connection:
         return True
 
     def _ready(self, store: places.Place, statement_s: float) -> sa.Connection:
-        raw = self._connected(store, statement_s)
+        raw = self._connect(store, statement_s)
         if (store.name, store.form) not in self._prepared:
             with self._ending(raw, store):
                 self._prepare(raw, self._tables_of(store), store)
             self._prepared.add((store.name, store.form))
         return raw
 
-    def _connected(self, store: places.Place, statement_s: float) -> sa.Connection:
+    def _connect(self, store: places.Place, statement_s: float) -> sa.Connection:
         if self._raw is not None and self._has_news(self._raw):
             self.close()
         if self._raw is None:

@@ -308,7 +308,7 @@ class _Check:
         for name, value in expected.items():
             difference = _difference(actual[name], value)
             if difference is not None:
-                self._broken(rule, f"{where}: {name} {done}: {difference}", cure)
+                self._fail(rule, f"{where}: {name} {done}: {difference}", cure)
 
     def _same_emits(self, work: Work, done: str, rule: int, cure: str) -> None:
         expected = self.emitted[work.attempt.txid]
@@ -317,7 +317,7 @@ class _Check:
                 _of(component, work.probed), _of(component, expected)
             )
             if difference is not None:
-                self._broken(
+                self._fail(
                     rule, f"component {component!r} emits other tuples, {done}: {difference}", cure
                 )
 
@@ -338,7 +338,7 @@ class _Check:
             "bolt", rule, fault, "Mend the hook: no failure was asked for here."
         ) from error
 
-    def _broken(self, rule: int, fault: str, cure: str) -> NoReturn:
+    def _fail(self, rule: int, fault: str, cure: str) -> NoReturn:
         raise violation.ContractError("bolt", rule, fault, cure)
 
 

@@ -159,7 +159,7 @@ class _Check:
             while left:
                 taken = self._export(history.promise, call.by_copy, left, said)
                 if not taken:
-                    raise _broken(history.promise, UNASKED, said)
+                    raise _error(history.promise, UNASKED, said)
                 for entry in left[:taken]:
                     newest[entry.key] = max(
                         newest.get(entry.key, entry), entry, key=lambda entry: entry.sequence
@@ -192,20 +192,20 @@ class _Check:
     ) -> int:
         """Call ``export`` once. Returns how many entries it took, without a last one that comes
         again."""
-        said.append(_shown(by_copy, left))
+        said.append(_describe(by_copy, left))
         try:
             return export_some(self._exporters[by_copy], left)
         except Exception as error:
-            raise _broken(promise, f"it raised {type(error).__name__}: {error}", said) from error
+            raise _error(promise, f"it raised {type(error).__name__}: {error}", said) from error
 
     def _compare(self, promise: _Promise, said: list[str]) -> None:
         target = dict(self._read())
         if target != self._expected:
             difference = equality.mapping_difference(target, self._expected)
-            raise _broken(promise, f"in the target {difference}", said)
+            raise _error(promise, f"in the target {difference}", said)
 
 
-def _shown(by_copy: bool, entries: list[SequencedExport]) -> str:
+def _describe(by_copy: bool, entries: list[SequencedExport]) -> str:
     parts = [
         f"{entry.key!r} {'is gone' if entry.value is None else f'= {equality.short(entry.value)}'} (bucket {entry.bucket}, sequence {entry.sequence})"
         for entry in entries[:_SHOWN]
@@ -214,7 +214,7 @@ def _shown(by_copy: bool, entries: list[SequencedExport]) -> str:
     return f"export by {'a copy' if by_copy else 'the exporter'}: {', '.join([*parts, *more]) or 'no entry'}"
 
 
-def _broken(promise: _Promise, fact: str, said: list[str]) -> ContractError:
+def _error(promise: _Promise, fact: str, said: list[str]) -> ContractError:
     history = "\n    ".join(said)
     return ContractError(
         "exporter", None, f"{promise.claim}: {fact}, after\n    {history}", promise.cure

@@ -252,7 +252,7 @@ class Story:
                 self._judge_failure(error.failure)
                 continue
             except AttemptFailedError as error:
-                self._broken(
+                self._fail(
                     19,
                     f"num_partitions of attempt {attempt}: {error.text}",
                     "Let every task see the same number: take the number from one place, or plan the batch in the coordinator.",
@@ -285,13 +285,13 @@ class Story:
         difference = equality.multiset_difference(work.emitted, was.emitted)
         if difference is not None:
             cure = "Emit from the metadata alone: not from newer data, from memory or from the attempt, and the same for every task count."
-            self._broken(
+            self._fail(
                 19 if self.traits.is_partitioned and not has_same_tasks else 18,
                 f"{case}: {difference}",
                 cure,
             )
         if has_same_tasks:
-            self._broken(
+            self._fail(
                 17,
                 f"{case}: the same tuples in another order, or in different tasks",
                 "Emit in an order that depends on the metadata alone.",
@@ -310,7 +310,7 @@ class Story:
                 self.metadata_type,
             )
             if again != metadata:
-                self._broken(
+                self._fail(
                     4,
                     f"metadata {equality.short(metadata)} comes back from its model as {equality.short(again)}",
                     "Let metadata_type give back every field.",
@@ -322,7 +322,7 @@ class Story:
             return
         self._restart("after is_ready had said False")
         if self._open(txid):
-            self._broken(
+            self._fail(
                 5,
                 f"is_ready said False before transaction {txid}, and True right after a restart, though the source did not grow",
                 "Answer from context.last_metadata and the source, not from the coordinator's memory.",
@@ -334,21 +334,21 @@ class Story:
         try:
             return call(*args)
         except errors.MetadataError as error:
-            self._broken(
+            self._fail(
                 4,
                 str(error),
                 "Give metadata as JSON, or as an instance of metadata_type, a pydantic model.",
                 error,
             )
         except errors.UserCodeError as error:
-            self._broken(
+            self._fail(
                 None,
                 f"{error.hook} raised {error}",
                 "Mend the hook, or raise FailedException if the failure is transient.",
                 error,
             )
         except errors.TxtopoError as error:
-            self._broken(
+            self._fail(
                 None,
                 f"the spout coordinator raised {type(error).__name__}: {error}",
                 "Mend the hook, or the source.",
@@ -376,16 +376,16 @@ class Story:
         elif isinstance(error, errors.HeldStateError):
             rule, cure = 22, "Keep connections in context.resource."
         fault = f"{failure.hook} of attempt {failure.attempt}, task {failure.task}: {failure.error}\n{failure.traceback}"
-        self._broken(rule, fault.rstrip(), cure, error)
+        self._fail(rule, fault.rstrip(), cure, error)
 
     def _keeps_failing(self, fault: str) -> NoReturn:
-        self._broken(
+        self._fail(
             7,
             f"{fault} raised FailedException {TRIES_MAX} times in a row",
             "Raise FailedException only for transient failures.",
         )
 
-    def _broken(
+    def _fail(
         self, rule: int | None, fault: str, cure: str, cause: BaseException | None = None
     ) -> NoReturn:
         raise violation.ContractError("spout", rule, fault, cure) from cause

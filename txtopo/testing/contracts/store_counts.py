@@ -36,7 +36,7 @@ def _tasks(
     return [subject.task(task=task, num_tasks=2, known_stores=known) for task in range(2)]
 
 
-def _reported(tasks: list[TopologyContext]) -> int:
+def _reported_count(tasks: list[TopologyContext]) -> int:
     """The count that the tasks report to the driver."""
     return sum(sum(task.touched_stores.values()) for task in tasks)
 
@@ -63,7 +63,7 @@ def _counts(subject: Subject) -> None:
                 number,
                 f"the fence's count after store transaction {number} of transaction {txid}",
             )
-        equal(_reported(tasks), 3, "the reported count")
+        equal(_reported_count(tasks), 3, "the reported count")
 
 
 @CONTRACT.clause(
@@ -78,14 +78,14 @@ def _recount(subject: Subject) -> None:
 
     failing_block(store, tasks[1], 1, 0, lambda opened: opened.put("cat", 1))
     equal(
-        (_count(store), _reported(tasks)),
+        (_count(store), _reported_count(tasks)),
         (1, 1),
         "the fence's and the tasks' counts after a block that raised",
     )
     tasks = _tasks(subject, store)
     put(store, tasks[1], 1, 1, owl=1)
     equal(
-        (_count(store), _reported(tasks)),
+        (_count(store), _reported_count(tasks)),
         (1, 1),
         "the fence's and the tasks' counts in the next attempt",
     )
@@ -100,7 +100,7 @@ def _once(subject: Subject) -> None:
             put(store, task, 1, 0, **{f"key {task.task_index}": 1})
             equal(_count(store), count, "the fence's count")
     equal(
-        (_count(store), _reported(tasks)),
+        (_count(store), _reported_count(tasks)),
         (3, 3),
         "the fence's count, and the last tasks' count",
     )
@@ -190,7 +190,7 @@ def _not_counted_again(subject: Subject) -> None:
     task = _tasks(subject, store)[0]
     put(store, task, 2, 0, dog=1)
     equal(
-        (_count(store), _reported([task])),
+        (_count(store), _reported_count([task])),
         (1, 1),
         "an attempt's count, if its number was used before the store was adopted",
     )
@@ -211,7 +211,7 @@ def _threads_of_a_task(subject: Subject) -> None:
 
     at_once(threads, write)
     equal(
-        (_count(store), _reported([task])),
+        (_count(store), _reported_count([task])),
         (3 * threads, 3 * threads),
         "the fence's and the task's counts",
     )
@@ -239,7 +239,7 @@ def _tasks_at_once(subject: Subject) -> None:
     written = 2 if subject.kind == "plain" else 0 + 1 + 2
     equal(contents(store), {f"key {task}": written for task in range(tasks)}, "the contents")
     equal(
-        (_count(store), _reported(contexts)),
+        (_count(store), _reported_count(contexts)),
         (3 * tasks, 3 * tasks),
         "the fence's and the tasks' counts",
     )

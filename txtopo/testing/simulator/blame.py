@@ -93,7 +93,7 @@ def _suspects(
         for component in graph.components:
             places = sorted(place for place in everywhere if place[:2] == (txid, component))
             differing = tuple(_outputs(places, recorded, expected)) or tuple(
-                _stored(txid, component, recorded, expected)
+                _stored_differences(txid, component, recorded, expected)
             )
             if differing and _same(places, recorded.taken, expected.taken):
                 yield Blame(component, "output", txid, differing)
@@ -129,7 +129,7 @@ def _all_rows(places: Sequence[Place], rows: Mapping[Place, list[str]]) -> list[
     return sorted(itertools.chain(*(rows.get(place, ()) for place in places)))
 
 
-def _emitted(txid: int, component: str, recording: Recording) -> list[str]:
+def _emissions(txid: int, component: str, recording: Recording) -> list[str]:
     """All tuples of ``component`` in transaction ``txid``, sorted."""
     places = [place for place in recording.emitted if place[:2] == (txid, component)]
     return _all_rows(places, recording.emitted)
@@ -141,7 +141,7 @@ def _routing(
     """Find the sources whose equal tuples come to other tasks."""
     for subscription in graph.components[places[0][1]].inputs if places else ():
         source, prefix = subscription.source, f"{subscription.source}/{subscription.stream}: "
-        if _emitted(places[0][0], source, recorded) != _emitted(places[0][0], source, expected):
+        if _emissions(places[0][0], source, recorded) != _emissions(places[0][0], source, expected):
             continue
         differing = []
         for place in places:
@@ -167,7 +167,7 @@ def _outputs(
             yield Difference(where, listed(ours), listed(theirs), place[1])
 
 
-def _stored(
+def _stored_differences(
     txid: int, component: str, recorded: Recording, expected: Recording
 ) -> Iterator[Difference]:
     ours = recorded.stored.get((txid, component), {})

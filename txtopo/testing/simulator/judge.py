@@ -84,7 +84,7 @@ class Judge:
         outcome = schedule.outcome
         if outcome.error is not None:
             return differences(outcome, self.expected, self._compares_outputs)
-        of_the_source = [*self._changed_batches(outcome), *self._lost(schedule)]
+        of_the_source = [*self._changed_batches(outcome), *self._input_differences(schedule)]
         if self._subject.is_opaque and not differences(
             outcome, self.expected, self._compares_outputs
         ):
@@ -134,7 +134,7 @@ class Judge:
                 )
         return changed
 
-    def _lost(self, schedule: Schedule) -> list[Difference]:
+    def _input_differences(self, schedule: Schedule) -> list[Difference]:
         """Find differences in the spout's tuples as a whole. There are none if runs without
         failures differ in the same way."""
         outcome = schedule.outcome

@@ -95,7 +95,7 @@ def check_spout(subject: Subject, judge: Judge, varies_parallelism: bool) -> Vio
     tasks = subject.graph.spout.parallelism
     parallelisms = (tasks, tasks + 1) if varies_parallelism else (tasks,)
     with _in_a_process(subject):
-        broken = _broken(
+        broken = _contract_error(
             lambda: spout.check_graph(
                 make,
                 None,
@@ -199,7 +199,7 @@ def check_bolts(subject: Subject, judge: Judge) -> Violation | None:
             transactions=BOLT_TRANSACTIONS,
             conf=_settings(subject),
         )
-        broken = _broken(lambda: bolt.check_setting(setting, other_processes=False))
+        broken = _contract_error(lambda: bolt.check_setting(setting, other_processes=False))
     if broken is None or broken.rule not in _BOLT_RULES or not judge.gives_the_same_batches():
         return None
     held = [id for id in subject.graph.components if repr(id) in broken.what.partition(":")[0]]
@@ -304,7 +304,7 @@ def _require_time(subject: Subject, until: float) -> None:
         raise _EnoughError
 
 
-def _broken(check: Callable[[], object]) -> ContractError | None:
+def _contract_error(check: Callable[[], object]) -> ContractError | None:
     try:
         check()
     except ContractError as error:
