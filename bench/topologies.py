@@ -13,6 +13,7 @@ from typing import Any
 from starter.transactional_global_count import GLOBAL_COUNT_KEY, BatchCount, UpdateGlobalCount
 from starter.transactional_words import KeyedCountUpdater
 from txtopo import Fields, TransactionalTopologyBuilder
+from txtopo.exports import ExportQueue
 from txtopo.stores import SqliteStore
 
 TABLE = "counts"
@@ -28,6 +29,23 @@ class WaitingCount(BatchCount):
     def finish_batch(self) -> None:
         time.sleep(self.wait_s)
         super().finish_batch()
+
+
+class QueueingCount(KeyedCountUpdater):
+    """Counts, and queues each new count."""
+
+    def __init__(self, queue: ExportQueue) -> None:
+        super().__init__(queue.store)
+        self.queue = queue
+
+    def finish_batch(self) -> None:
+        with self.store.transaction(self.context, self.attempt) as transaction:
+            for key, update in transaction.update_many(self.counts, _sum).items():
+                self.queue.add(transaction, key, update.curr)
+
+
+def _sum(old: int | None, more: int) -> int:
+    return (old or 0) + more
 
 
 def store_of(path: str | Path) -> SqliteStore:
@@ -66,6 +84,13 @@ def words(id: str, spout: Any, field: str, store: SqliteStore, parallelism: int 
     builder.set_bolt("count", KeyedCountUpdater(store), parallelism).fields_grouping(
         "spout", Fields(field)
     )
+    return builder.build_topology()
+
+
+def queued(id: str, spout: Any, queue: ExportQueue) -> Any:
+    """Count every value, and queue the counts."""
+    builder = TransactionalTopologyBuilder(id, "spout", spout)
+    builder.set_bolt("count", QueueingCount(queue)).global_grouping("spout")
     return builder.build_topology()
 
 

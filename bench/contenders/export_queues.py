@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +13,13 @@ from typing import Any
 
 import psycopg
 
-from bench import backends
+from bench import backends, spouts, topologies
 from bench.contenders import bare_loop
-from bench.line import WrongResultError
+from bench.contenders.txtopo_runs import Runs
+from bench.line import WrongResultError, check
 from bench.process import Sample
-from txtopo import TransactionAttempt
+from txtopo import Config, TransactionAttempt
+from txtopo.engine.observer import EndedAttempt, Observer
 from txtopo.exports import Exporter, ExportQueue, PostgresExporter, SequencedExport
 from txtopo.exports.exporting import Exporting
 from txtopo.stores import SqliteStore, VisibleTxid
@@ -81,9 +84,8 @@ class Exports:
         self._directory, self._address, self._blocks = Path(directory), address, 0
 
     def block(self, how: str, transactions: int, keys: int) -> Sample:
-        """Entries per second, and seconds per transaction: ``how`` is export (all at the end),
-        latency (each at once after its commit), hand (an executemany and a commit each), or
-        waiting (a part of all that wait, to no target)."""
+        """Entries per second, and seconds per transaction: ``how`` is export (all at the end), hand
+        (an executemany and a commit each), or waiting (a part of all that wait, to no target)."""
         self._blocks += 1
         table = f"target_{self._blocks}"
         if how == "waiting":
@@ -92,7 +94,7 @@ class Exports:
         with psycopg.connect(_libpq(self._address), autocommit=True) as link:
             link.execute(f"CREATE TABLE {table} (key text PRIMARY KEY, value bigint, {OWN})")
             run = self._by_hand if how == "hand" else self._by_queue
-            seconds = run(how, table, transactions, keys)
+            seconds = run(table, transactions, keys)
             rows = link.execute(f"SELECT count(*), min(value) FROM {table}").fetchall()
             if rows != [(keys, transactions)]:
                 raise WrongResultError(f"{how}: the target has {rows}")
@@ -103,7 +105,7 @@ class Exports:
             "seconds_per_transaction": seconds / transactions,
         }
 
-    def _by_hand(self, how: str, table: str, transactions: int, keys: int) -> float:
+    def _by_hand(self, table: str, transactions: int, keys: int) -> float:
         with psycopg.connect(_libpq(self._address)) as writer:
             began = time.perf_counter()
             for txid in range(1, transactions + 1):
@@ -114,19 +116,16 @@ class Exports:
                 writer.commit()
             return time.perf_counter() - began
 
-    def _by_queue(self, how: str, table: str, transactions: int, keys: int) -> float:
+    def _by_queue(self, table: str, transactions: int, keys: int) -> float:
         exporter = PostgresExporter(self._address, table, "key", ["value"])
-        seconds = 0.0
         with self._queue(table, exporter) as (commit, exporting):
             exporting.step()  # connects, and takes the buckets once there are entries
             for txid in range(1, transactions + 1):
                 commit(txid, keys)
-                if how == "latency" or txid == transactions:
-                    seconds -= time.perf_counter()
-                    while exporting.step():
-                        pass
-                    seconds += time.perf_counter()
-        return seconds
+            began = time.perf_counter()
+            while exporting.step():
+                pass
+            return time.perf_counter() - began
 
     def _part(self, table: str, transactions: int, keys: int) -> tuple[float, int]:
         exporter = Counted()
@@ -162,6 +161,63 @@ class Exports:
 
     def close(self) -> None:
         """Nothing is left open."""
+
+
+class AtRest(Runs):
+    """A run that has one transaction at a time, and exports its entries beside it."""
+
+    def __init__(self, directory: str, address: str) -> None:
+        super().__init__(directory)
+        self._address = address
+
+    def block(self, transactions: int, keys: int) -> Sample:
+        """Seconds from a transaction's record to the target's commit: the median. The first three
+        do not count."""
+        id, store = self.fresh()
+        gate, table, timed = self.directory / f"{id}.gate", id.replace("-", "_"), _Timed()
+        gate.write_text("0")
+        queue = ExportQueue("bench", store)
+        exporter = _TimedExporter(self._address, table, "key", ["value"])
+        with psycopg.connect(_libpq(self._address), autocommit=True) as link:
+            link.execute(f"CREATE TABLE {table} (key text PRIMARY KEY, value bigint, {OWN})")
+            spout = spouts.RateSpout(keys, 3 + transactions, different=keys, gate=str(gate))
+            conf = Config(max_transactions=3 + transactions, poll_interval_s=0.01)
+            run = self.cluster.submit_topology(id, conf, topologies.queued(id, spout, queue))
+            run._observers.append(timed)
+            export = run.export(queue, exporter)
+            for txid in range(1, 4 + transactions):
+                gate.write_text(str(txid))
+                run.wait_for_txid(txid)
+                export.wait_until_empty()
+            run.join()
+            rows = link.execute(f"SELECT count(*), min(value) FROM {table}").fetchall()
+            check(rows, [(keys, 3 + transactions)])
+            link.execute(f"DROP TABLE {table}")
+        times = [told - timed.recorded[txid] for txid, told in exporter.told.items() if txid > 3]
+        check(len(times), transactions)
+        return {"seconds": sum(times), "seconds_per_transaction": statistics.median(times)}
+
+
+class _Timed(Observer):
+    """When each transaction was recorded."""
+
+    def __init__(self) -> None:
+        self.recorded: dict[int, float] = {}
+
+    def committed(self, ended: EndedAttempt) -> None:
+        self.recorded[ended.attempt.txid] = time.perf_counter()
+
+
+class _TimedExporter(PostgresExporter):
+    """Notes when each transaction's entries are committed."""
+
+    told: dict[int, float]
+
+    def export(self, entries: Iterator[SequencedExport]) -> None:
+        batch = list(entries)
+        super().export(iter(batch))
+        self.__dict__.setdefault("told", {})
+        self.told.update((entry.txid, time.perf_counter()) for entry in batch)
 
 
 def _keys(keys: int) -> list[str]:

@@ -135,9 +135,9 @@ def test_the_status_of_a_run_that_fails_has_its_attempts_and_the_newest_failure(
     patience.wait_until(lambda: (live.read(run.path) or {}).get("tried") == 2)
     status["generation"] = "bf9d9217"
     status["failing"] = show_state.failing(status, run.path)
-    assert show_state.status_text(status).splitlines()[-2:] == [
+    assert show_state.status_text(status, "--data-dir here").splitlines()[-2:] == [
         "  failing       3, attempts ended: 2, newest error: ValueError: x",
-        "  to learn more, type: txtopo why words 3",
+        "  to learn more, type: txtopo why words 3 --data-dir here",
     ]
     assert show_state.failing({**status, "running": False}, run.path) is None
     run.update(last_error_txid=4)  # of a later transaction
@@ -172,9 +172,9 @@ def test_the_status_of_a_failed_run_says_how_it_ended_and_where_its_journal_is(
     assert (status["running"], status["ended"], status["died"]) == (True, None, False)
     status = show_state.status_of(stored.opened(is_live=False), "words")
     assert (status["running"], status["ended"], status["died"]) == (False, None, True)
-    text = show_state.status_text(status)
+    text = show_state.status_text(status, "--data-dir here")
     assert "coordinator   not running: the run died without a word" in text
-    assert "to learn more, type: txtopo history words" in text
+    assert "  to learn more, type: txtopo history words --data-dir here" in text.splitlines()
 
 
 @pytest.mark.parametrize(
@@ -185,10 +185,10 @@ def test_the_status_of_a_failed_run_says_how_it_ended_and_where_its_journal_is(
         ((1, "ValueError", "/data", 2, 1), "why words 3 --data-dir /data"),
         ((1, "SparkLostError", "/data", 2, 0), "history words --data-dir /data"),
         ((2, "InputError", "/data", 2, 0), "history words --data-dir /data"),
-        ((3, "PoisonBatchError", None, 2, 2), "state show words"),
+        ((3, "PoisonBatchError", None, 2, 2), "state show words --zookeeper alpha:2181/streams"),
         ((4, "FencedError", "/data", 2, 0), "history words --data-dir /data"),
         ((5, "no room", "/my data", 2, 3), "doctor --data-dir '/my data'"),
-        ((6, "older", "/data", 2, 1), "state show words"),
+        ((6, "older", "/data", 2, 1), "state show words --zookeeper alpha:2181/streams"),
         ((None, None, None, 2, 1), None),
     ],
 )
@@ -196,7 +196,8 @@ def test_the_status_of_a_failed_run_names_the_command_that_tells_more(
     stored: Stored, end: tuple[Any, ...], command: str | None
 ) -> None:
     stored.state.close(End("2024-05-01T12:00:00+00:00", *end))
-    text = show_state.status_text(show_state.status_of(stored.opened(), "words"))
+    status = show_state.status_of(stored.opened(), "words")
+    text = show_state.status_text(status, "--zookeeper alpha:2181/streams")
     commands = [line.partition("type: ")[2] for line in text.splitlines() if "type: " in line]
     assert commands == ([] if command is None else [f"txtopo {command}"])
 

@@ -492,7 +492,8 @@ def _status(parsed: argparse.Namespace) -> int:
     for status in statuses:
         place = recording.place(whereabouts.data_dir(parsed), status["topology_id"])
         status["failing"] = show_state.failing(status, place)
-    text = "\n\n".join(show_state.status_text(status) for status in statuses) or nothing
+    reach = whereabouts.reaching(whereabouts.where(parsed))
+    text = "\n\n".join(show_state.status_text(status, reach) for status in statuses) or nothing
     return output.show(parsed, {"topologies": statuses}, text)
 
 

@@ -13,7 +13,6 @@ import argparse
 import contextlib
 import logging
 import os
-import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 
 from txtopo import config, errors
-from txtopo.command import options, output, page_commands, signals, target
+from txtopo.command import options, output, page_commands, signals, target, whereabouts
 from txtopo.dataplane import out_of_resources
 from txtopo.engine import logged
 from txtopo.engine.status import RunStatus
@@ -208,7 +207,7 @@ def run(
                 )
         return code if code or stop.is_requested else afterwards()
     except Exception as error:
-        place = _state_options(conf)
+        place = whereabouts.reaching(conf)
         if isinstance(error, errors.StateMismatchError) and place:
             # The page's address stays the last line.
             error.__notes__.insert(0, f"  To reach this state, the commands need {place}")
@@ -217,19 +216,6 @@ def run(
         told = out_of_resources.explained(error)
         lines.log(logging.ERROR, _with_notes(told), told)
         return errors.exit_code_of(told)
-
-
-def _state_options(conf: config.Config) -> str:
-    """The options by which ``txtopo state`` and ``txtopo store`` reach a run's state. Empty for the
-    default place."""
-    options: dict[str, object] = {"data-dir": conf.data_dir}
-    if conf.zookeeper is not None:
-        options = {"zookeeper": conf.zookeeper}
-        if conf.zookeeper_root != config.Config().zookeeper_root:
-            options["zookeeper-root"] = conf.zookeeper_root
-    return shlex.join(
-        part for name, value in options.items() if value for part in (f"--{name}", str(value))
-    )
 
 
 @contextlib.contextmanager

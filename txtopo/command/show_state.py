@@ -87,16 +87,18 @@ def _brief(record: dict[str, Any]) -> dict[str, Any]:
 # -- as text -------------------------------------------------------------------------------------
 
 
-def status_text(status: dict[str, Any]) -> str:
-    """One topology, in a few lines."""
+def status_text(status: dict[str, Any], reach: str = "") -> str:
+    """One topology, in a few lines. ``reach``: the options by which a command reaches the state."""
     current = status["current"]
+    to_state = f" {reach}" if reach else ""
+    to_journal = to_state if reach.startswith("--data-dir") else ""
     lines = [
         f"topology {status['topology_id']}",
         f"  committed     {plain(status['committed']) if status['committed'] != 0 else 'nothing yet'}",
         f"  next txid     {plain(current)}",
         f"  coordinator   {holder_text(status['lease'])}{ended_text(status)}",
         f"  generation    {plain(status['generation'])}, epoch {plain(status['epoch'])}",
-        *_end_lines(status),
+        *_end_lines(status, to_state, to_journal),
     ]
     if status["paused"]:
         pause = status["paused"]
@@ -112,7 +114,7 @@ def status_text(status: dict[str, Any]) -> str:
         error, txid, id = fails["error"], fails["txid"], shlex.quote(status["topology_id"])
         lines += [
             f"  failing       {txid}, attempts ended: {fails['attempts']}, newest error: {first_line(error)}",
-            f"  to learn more, type: txtopo why {id} {txid}",
+            f"  to learn more, type: txtopo why {id} {txid}{to_journal}",
         ]
     return "\n".join(lines)
 
@@ -130,11 +132,11 @@ def ended_text(status: dict[str, Any]) -> str:
     return f": run {ended['name']!r}, pid {ended['pid']} on {ended['host']}, {how} at {ended['at']}"
 
 
-def _end_lines(status: dict[str, Any]) -> list[str]:
+def _end_lines(status: dict[str, Any], to_state: str, to_journal: str) -> list[str]:
     """The newest run's counts and error, and the command that tells more."""
     ended, id = status["ended"], shlex.quote(status["topology_id"])
     if ended is None:
-        story = f"txtopo history {id}"
+        story = f"txtopo history {id}{to_journal}"
         return [f"  to learn more, type: {story}"] if status["died"] else []
     lines = [
         f"  its run       {ended['committed']} transactions committed; attempts: {ended['failed']} failed, {ended['behind']} behind"
@@ -144,19 +146,19 @@ def _end_lines(status: dict[str, Any]) -> list[str]:
             f"  {'its error' if not number else '':<13} {line}"
             for number, line in enumerate(ended["error"].splitlines()[:_ERROR_LINES_MAX])
         ]
-    if command := _telling_more(ended, id, plain(status["current"])):
+    if command := _telling_more(ended, id, plain(status["current"]), to_state):
         lines.append(f"  to learn more, type: txtopo {command}")
     return lines
 
 
-def _telling_more(ended: dict[str, Any], id: str, current: str) -> str:
+def _telling_more(ended: dict[str, Any], id: str, current: str, to_state: str) -> str:
     """The command that tells more about how a run has ended. Empty if nothing failed."""
     code, error = ended["exit_code"], ended["error"]
     place = f" --data-dir {shlex.quote(ended['data_dir'])}" if ended["data_dir"] else ""
     if code == errors.ZooKeeperUnavailableError.exit_code:
         return f"doctor{place}"
     if code == errors.StateMismatchError.exit_code or (error and not place):
-        return f"state show {id}"
+        return f"state show {id}{to_state}"
     if not place or not (error or ended["failed"]):
         return ""
     return (f"why {id} {current}" if ended["failed"] and error else f"history {id}") + place

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -71,6 +72,19 @@ def where(parsed: argparse.Namespace) -> config.Config:
     """The settings that say where the state is. A run that is started here has the same settings,
     unless its code changes them."""
     return options.resolved(parsed, None, None, spark_settings.of_this_process()).config
+
+
+def reaching(conf: config.Config) -> str:
+    """The options by which ``txtopo state`` and ``txtopo store`` reach a run's state. Empty for the
+    default place."""
+    options: dict[str, object] = {"data-dir": conf.data_dir}
+    if conf.zookeeper is not None:
+        options = {"zookeeper": conf.zookeeper}
+        if conf.zookeeper_root != config.Config().zookeeper_root:
+            options["zookeeper-root"] = conf.zookeeper_root
+    return shlex.join(
+        part for name, value in options.items() if value for part in (f"--{name}", str(value))
+    )
 
 
 def data_dir(parsed: argparse.Namespace) -> Path:
