@@ -112,30 +112,31 @@ class Reader:
                     self._check(metadata, is_sure=False)
                     continue
                 messages = [first, *standing.consumer.consume(_AT_ONCE, 0.0)]
-            messages = [message for message in messages if not _is_of_the_group(message.error())]
-            if standing.seen < metadata["start"] and any(map(_is_lost, messages)):
+            records, reports = messages, [each for each in messages if each.error() is not None]
+            if reports:
+                records = [message for message in messages if message.error() is None]
+                reports = [each for each in reports if each.error().name() != OF_THE_GROUP]
+            if standing.seen < metadata["start"] and any(map(_is_lost, reports)):
                 # Records before the range need not be there any more.
                 standing.leave()
                 standing.stand_at(self.log, (metadata["topic"], metadata["partition"]), metadata)
                 continue
-            ended_at = self._end_among(messages, metadata)
-            if standing.add([message for message in messages if message.error() is None], ended_at):
-                if standing.seen < metadata["end"] and messages[-1].error() is not None:
+            ended_at = self._end_among(reports, metadata)
+            if standing.add(records, ended_at):
+                if standing.seen < metadata["end"] and reports and reports[-1] is messages[-1]:
                     self._check(metadata, is_sure=False)
                 return
         raise errors.FailedException(
             f"{self._where(metadata)}: no answer for {_SILENCE_S:g} s, after the log was read up to offset {standing.seen}"
         )
 
-    def _end_among(self, messages: list[Any], metadata: Mapping[str, Any]) -> int:
-        """The partition's end, if ``messages`` report the end, else -1."""
+    def _end_among(self, reports: list[Any], metadata: Mapping[str, Any]) -> int:
+        """The partition's end, if ``reports`` have it, else -1."""
         ended_at = -1
-        for message in messages:
-            error = message.error()
-            if error is None:
-                continue
+        for report in reports:
+            error = report.error()
             if error.name() == "_PARTITION_EOF":
-                ended_at = message.offset()
+                ended_at = report.offset()
             elif error.name() in TRUNCATED or error.name() in UNKNOWN or not error.retriable():
                 raise self._refusal(error, metadata)
         return ended_at
@@ -264,13 +265,8 @@ class _Standing:
         return bool(records) or self.seen > before or ended_at >= 0
 
 
-def _is_lost(message: Any) -> bool:
-    error = message.error()
-    return error is not None and error.name() in TRUNCATED
-
-
-def _is_of_the_group(error: Any) -> bool:
-    return error is not None and bool(error.name() == OF_THE_GROUP)
+def _is_lost(report: Any) -> bool:
+    return bool(report.error().name() in TRUNCATED)
 
 
 def reader_of(context: TopologyContext, source: Source) -> Reader:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal
+from itertools import repeat
+from typing import Any, Literal, Protocol
 
 import txtopo.errors
 from txtopo.connectors import json_lines
@@ -14,8 +15,11 @@ DecodingErrors = Literal["strict", "replace"]
 FORMATS = ("bytes", "text", "json")
 PARTS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 
-Convert = Callable[[list[Any]], Iterable[tuple[Any, ...]]]
-"""Makes values for tuples from messages, without the attempt."""
+
+class Convert(Protocol):
+    """Makes a tuple from each message: the values ``before``, and then the fields."""
+
+    def __call__(self, messages: list[Any], *before: Any) -> Iterable[tuple[Any, ...]]: ...
 
 
 def converter(owner: str, fields: Sequence[str], format: Any, decoding_errors: str) -> Convert:
@@ -28,8 +32,8 @@ def converter(owner: str, fields: Sequence[str], format: Any, decoding_errors: s
             f"{owner}: errors is {decoding_errors!r}\n  Give 'strict' or 'replace'."
         )
     if callable(format):
-        return lambda messages: (
-            row
+        return lambda messages, *before: (
+            (*before, *row)
             for message in messages
             if (row := _row_of(owner, format, message, len(fields))) is not None
         )
@@ -43,7 +47,10 @@ def converter(owner: str, fields: Sequence[str], format: Any, decoding_errors: s
                 f"{owner}: fields is empty\n  With format='json', name the fields in the JSON object."
             )
         decoder = json_lines.Decoder(fields)
-        return lambda messages: _objects(owner, messages, decoder, len(fields), decoding_errors)
+        return lambda messages, *before: (
+            (*before, *row)
+            for row in _objects(owner, messages, decoder, len(fields), decoding_errors)
+        )
     cure = (
         f"Give some of {', '.join(PARTS)}. With format='json', name the fields in the JSON object."
     )
@@ -58,10 +65,9 @@ def converter(owner: str, fields: Sequence[str], format: Any, decoding_errors: s
         else None
     )
     takes = [part(name, text) for name in fields]
-    if len(takes) == 1:
-        only = takes[0]
-        return lambda messages: ((only(message),) for message in messages)
-    return lambda messages: (tuple(take(message) for take in takes) for message in messages)
+    return lambda messages, *before: zip(
+        *map(repeat, before), *(map(take, messages) for take in takes), strict=False
+    )
 
 
 def where(message: Any) -> str:

@@ -177,4 +177,4 @@ class _Emitter(spout.PartitionedSpoutEmitter, spout.OpaquePartitionedSpoutEmitte
         metadata: Any,
     ) -> None:
         for messages in self._reader.records(metadata):
-            collector.emit_all((attempt, *row) for row in self._convert(messages))
+            collector.emit_all(self._convert(messages, attempt))
