@@ -74,7 +74,7 @@ def add(commands: Any) -> None:
         "show",
         _show,
         "show what waits, and what has stopped",
-        "Show a queue: entries that wait, since when, and per bucket its exporter, its lag and why it stopped.",
+        "Show a queue: entries that wait, since when, and per bucket its exporter, its oldest entry and why it stopped.",
     )
     shown.add_argument("--json", action="store_true", help="as JSON")
     retried = command(

@@ -25,6 +25,9 @@ PORTION_CHARACTERS = 16_000_000
 """How many characters of keys and values go into a statement. As JSON they take up to six times as
 much. SQLite's bound is a thousand million."""
 
+LONG = 300
+"""A new row with so many characters costs less by itself than as a part of such a statement."""
+
 _MADE = {"add": "old + new", "min": "min(old, new)", "max": "max(old, new)"}
 _OLD, _NEW = "CAST(curr AS INTEGER)", "CAST(excluded.curr AS INTEGER)"
 _IS_ORDINARY = "topology = :topology AND generation = :generation AND component = :component AND txid <= :settled"

@@ -320,9 +320,10 @@ class _Session(sessions.Session, sessions.Maintenance):
     def write_rows(self, rows: Iterable[stamps.Row]) -> None:
         light, whole = list[stamps.Row](), list[stamps.Row]()
         for row in rows:
-            (light if row.prev_txid == stamps.KEPT or row.key in self._absent else whole).append(
-                row
+            is_light = row.prev_txid == stamps.KEPT or (
+                row.key in self._absent and len(row.curr or "") < bulk.LONG
             )
+            (light if is_light else whole).append(row)
         with faults.translating(self._path):
             if light:
                 bulk.replace(self.connection, self._table, light, self._settled_txid)
@@ -331,8 +332,9 @@ class _Session(sessions.Session, sessions.Maintenance):
             self.connection.executemany(
                 f'INSERT OR REPLACE INTO "{self._table}"({_COLUMNS}) VALUES ({marks})', parameters
             )
-        self._absent.difference_update(row.key for row in light)
-        self.note(row.key for row in (*light, *whole))
+        written = [row.key for row in (*light, *whole)]
+        self._absent.difference_update(written)
+        self.note(written)
 
     def apply(self) -> None:
         if self.written and self._owner is not None:
