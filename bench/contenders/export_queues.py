@@ -3,9 +3,11 @@ exported to a table in PostgreSQL; and the same updates and upserts by hand."""
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import sqlite3
 import statistics
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -175,9 +177,9 @@ class AtRest(Runs):
         do not count."""
         id, store = self.fresh()
         gate, table, timed = self.directory / f"{id}.gate", id.replace("-", "_"), _Timed()
-        gate.write_text("0")
+        spouts.allow(gate, 0)
         queue = ExportQueue("bench", store)
-        exporter = _TimedExporter(self._address, table, "key", ["value"])
+        exporter = _TimedExporter(self._address, table, keys)
         with psycopg.connect(_libpq(self._address), autocommit=True) as link:
             link.execute(f"CREATE TABLE {table} (key text PRIMARY KEY, value bigint, {OWN})")
             spout = spouts.RateSpout(keys, 3 + transactions, different=keys, gate=str(gate))
@@ -186,10 +188,10 @@ class AtRest(Runs):
             run._observers.append(timed)
             export = run.export(queue, exporter)
             for txid in range(1, 4 + transactions):
-                gate.write_text(str(txid))
-                run.wait_for_txid(txid)
-                export.wait_until_empty()
+                spouts.allow(gate, txid)
+                exporter.wait(txid)
             run.join()
+            export.wait_until_empty()
             rows = link.execute(f"SELECT count(*), min(value) FROM {table}").fetchall()
             check(rows, [(keys, 3 + transactions)])
             link.execute(f"DROP TABLE {table}")
@@ -209,15 +211,30 @@ class _Timed(Observer):
 
 
 class _TimedExporter(PostgresExporter):
-    """Notes when each transaction's entries are committed."""
+    """Notes when the last of a transaction's ``keys`` entries is committed."""
 
-    told: dict[int, float]
+    def __init__(self, address: str, table: str, keys: int) -> None:
+        super().__init__(address, table, "key", ["value"])
+        self.told: dict[int, float] = {}
+        self._counted = collections.Counter[int]()
+        self._keys, self._changed = keys, threading.Condition()
 
     def export(self, entries: Iterator[SequencedExport]) -> None:
         batch = list(entries)
         super().export(iter(batch))
-        self.__dict__.setdefault("told", {})
-        self.told.update((entry.txid, time.perf_counter()) for entry in batch)
+        now = time.perf_counter()
+        with self._changed:
+            for entry in batch:
+                self._counted[entry.txid] += 1
+                if self._counted[entry.txid] == self._keys:
+                    self.told[entry.txid] = now
+            self._changed.notify_all()
+
+    def wait(self, txid: int) -> None:
+        """Wait until transaction ``txid`` is told. Asks nobody, and so disturbs nothing."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: txid in self.told, 60.0):
+                raise TimeoutError(f"transaction {txid} was not told")
 
 
 def _keys(keys: int) -> list[str]:

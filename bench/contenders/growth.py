@@ -48,7 +48,7 @@ class Growth(Runs):
         self._rows, self._last, self._reached = rows_per_batch, last, 0
         self._gate = Path(directory) / "gate"
         self._id, self._store = self.fresh()
-        self._allow(0)
+        spouts.allow(self._gate, 0)
         spout = spouts.RateSpout(rows_per_batch, last, 2, gate=str(self._gate))
         conf = Config(max_spout_pending=pending, poll_interval_s=0.02, **(more or {}))
         self._run: TopologyRun = self.cluster.submit_topology(
@@ -58,7 +58,7 @@ class Growth(Runs):
     def block(self, timed_from: int, to: int) -> dict[str, Any]:
         """Go on to txid ``to``. ``seconds`` count from the commit of ``timed_from``; then the
         leftovers, once Spark has cleaned up."""
-        self._allow(to)
+        spouts.allow(self._gate, to)
         marks = []
         began = time.perf_counter()
         for txid in range(self._reached + 100, to + 1, 100):
@@ -71,12 +71,6 @@ class Growth(Runs):
         self._reached = to
         check(topologies.total(self._store), to * self._rows)
         return {"seconds": seconds, "marks": marks, "left": self._left()}
-
-    def _allow(self, batches: int) -> None:
-        # Replaced in one step: the spout may be looking.
-        fresh = self._gate.with_suffix(".new")
-        fresh.write_text(str(batches), encoding="ascii")
-        fresh.rename(self._gate)
 
     def _left(self) -> dict[str, float]:
         """The leftovers, the least of several looks: Spark cleans up in the background, when a

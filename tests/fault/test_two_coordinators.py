@@ -184,7 +184,7 @@ def test_a_paused_run_is_handed_over_stays_paused_and_is_resumed_and_drained_fro
             second.wait_until(lambda: "standby       pid" in scene.ask("status"))
             assert "is paused" in scene.ask("pause")
             committed = scene.committed
-            assert "nothing is in flight: `txtopo resume endless`" in scene.ask("status")
+            assert "nothing is in flight: `txtopo resume endless" in scene.ask("status")
             said = scene.ask("handover")
             assert f"pid {first.pid} on" in said, said
             assert f"and pid {second.pid} on" in said, said

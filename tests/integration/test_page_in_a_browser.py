@@ -109,6 +109,7 @@ def test_the_plan_the_tables_and_the_facts_are_drawn(chrome: Chrome, port: int) 
         ("#sources", "orders/01,200–"),
         ("#stores", "count/totals12:00"),
         ("#facts", "connected, 0 outages"),
+        ("#facts", "standbys0"),
         ("#facts", "28807 on alpha"),
         ("#settings", "max_spout_pending3"),
         ("#numbers", "newest commit"),

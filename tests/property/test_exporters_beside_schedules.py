@@ -3,6 +3,7 @@ nothing that may be taken back, and ends with the values of a run without failur
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from txtopo.testing.simulator.schedule import Schedule
 from txtopo.topology.graph import TopologyGraph
 
 SEEDS = 25
+FATES = ("lives", "returns", "dies", "is overtaken")
 LONG_S = 2 * leases.PATIENCE_MAX_S
 
 
@@ -102,6 +104,7 @@ class Exported(Schedule):
         self._rng, self._hasty, self._looked = random.Random(seed), hasty, 0
         self._zookeeper = memory.MemoryStateStore(self.world.server)
         self._visibility = Visibility(self.subject.graph.id, data_dir=NOWHERE)
+        self._fates = itertools.cycle([*FATES[seed % 4 :], *FATES[: seed % 4]])
         self._ahead_s = [0.0, 0.0]
         self._exporters = [self._begin(0), self._begin(1)]
 
@@ -130,7 +133,7 @@ class Exported(Schedule):
     def _export(self) -> None:
         """Let one exporter work, until it dies, is overtaken, or has told all."""
         number, left = self._rng.randrange(2), self._rng.randrange(5)
-        fate = self._rng.choice(("lives", "returns", "dies", "is overtaken"))
+        fate = next(self._fates)
 
         def strike() -> bool:
             nonlocal left
@@ -159,7 +162,7 @@ class Exported(Schedule):
             return self._exporters[number].step()
         except DiedError:
             self._exporters[number] = self._begin(number)
-        except errors.FailedException:  # a fault of the store, or of ZooKeeper
+        except errors.FailedException:  # a fault of the store
             self.fates["waits"] += 1
         return True
 
@@ -199,7 +202,7 @@ def test_a_target_gets_what_is_recorded_and_ends_with_the_values_of_the_store(
             if "opaque" not in kind:
                 assert target.told == entries
             fates += schedule.fates
-    assert min(fates[fate] for fate in ("returns", "dies", "is overtaken")) > SEEDS / 10, fates
+    assert all(fates[fate] for fate in FATES), fates
 
 
 def test_exporters_that_do_not_wait_for_the_record_are_noticed() -> None:

@@ -135,7 +135,7 @@ def test_the_status_of_a_run_that_fails_has_its_attempts_and_the_newest_failure(
     patience.wait_until(lambda: (live.read(run.path) or {}).get("tried") == 2)
     status["generation"] = "bf9d9217"
     status["failing"] = show_state.failing(status, run.path)
-    assert show_state.status_text(status, "--data-dir here").splitlines()[-2:] == [
+    assert show_state.status_text(status, " --data-dir here").splitlines()[-2:] == [
         "  failing       3, attempts ended: 2, newest error: ValueError: x",
         "  to learn more, type: txtopo why words 3 --data-dir here",
     ]
@@ -172,7 +172,7 @@ def test_the_status_of_a_failed_run_says_how_it_ended_and_where_its_journal_is(
     assert (status["running"], status["ended"], status["died"]) == (True, None, False)
     status = show_state.status_of(stored.opened(is_live=False), "words")
     assert (status["running"], status["ended"], status["died"]) == (False, None, True)
-    text = show_state.status_text(status, "--data-dir here")
+    text = show_state.status_text(status, " --data-dir here")
     assert "coordinator   not running: the run died without a word" in text
     assert "  to learn more, type: txtopo history words --data-dir here" in text.splitlines()
 
@@ -181,12 +181,24 @@ def test_the_status_of_a_failed_run_says_how_it_ended_and_where_its_journal_is(
     ("end", "command"),
     [
         ((0, None, "/data", 2, 0), None),
-        ((0, None, "/data", 2, 1), "history words --data-dir /data"),
-        ((1, "ValueError", "/data", 2, 1), "why words 3 --data-dir /data"),
-        ((1, "SparkLostError", "/data", 2, 0), "history words --data-dir /data"),
-        ((2, "InputError", "/data", 2, 0), "history words --data-dir /data"),
+        ((0, None, "/data", 2, 1), "history words --data-dir /data --zookeeper alpha:2181/streams"),
+        (
+            (1, "ValueError", "/data", 2, 1),
+            "why words 3 --data-dir /data --zookeeper alpha:2181/streams",
+        ),
+        (
+            (1, "SparkLostError", "/data", 2, 0),
+            "history words --data-dir /data --zookeeper alpha:2181/streams",
+        ),
+        (
+            (2, "InputError", "/data", 2, 0),
+            "history words --data-dir /data --zookeeper alpha:2181/streams",
+        ),
         ((3, "PoisonBatchError", None, 2, 2), "state show words --zookeeper alpha:2181/streams"),
-        ((4, "FencedError", "/data", 2, 0), "history words --data-dir /data"),
+        (
+            (4, "FencedError", "/data", 2, 0),
+            "history words --data-dir /data --zookeeper alpha:2181/streams",
+        ),
         ((5, "no room", "/my data", 2, 3), "doctor --data-dir '/my data'"),
         ((6, "older", "/data", 2, 1), "state show words --zookeeper alpha:2181/streams"),
         ((None, None, None, 2, 1), None),
@@ -197,9 +209,34 @@ def test_the_status_of_a_failed_run_names_the_command_that_tells_more(
 ) -> None:
     stored.state.close(End("2024-05-01T12:00:00+00:00", *end))
     status = show_state.status_of(stored.opened(), "words")
-    text = show_state.status_text(status, "--zookeeper alpha:2181/streams")
+    text = show_state.status_text(status, "", " --zookeeper alpha:2181/streams")
     commands = [line.partition("type: ")[2] for line in text.splitlines() if "type: " in line]
     assert commands == ([] if command is None else [f"txtopo {command}"])
+
+
+@pytest.mark.parametrize(
+    ("options", "printed"),
+    [
+        ([], ""),
+        (["--data-dir", "my data"], " --data-dir 'my data'"),
+        (["--zookeeper", "a:1", "--zookeeper-root", "/r"], " --zookeeper a:1 --zookeeper-root /r"),
+        (["--data-dir", "b", "--zookeeper-root", "/r"], " --data-dir b --zookeeper-root /r"),
+    ],
+)
+def test_status_prints_commands_with_the_options_that_it_was_given(
+    options: list[str],
+    printed: str,
+    stored: Stored,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    died = show_state.status_of(stored.opened(is_live=False), "words")
+    monkeypatch.setattr(cli, "_statuses", lambda parsed: ([died], ""))
+    assert cli.main(["status", *options]) == 0
+    commands = [line for line in capsys.readouterr().out.splitlines() if "type: " in line]
+    assert commands == [f"  to learn more, type: txtopo history words{printed}"]
 
 
 def test_a_restored_copy_is_no_run_that_died(stored: Stored) -> None:

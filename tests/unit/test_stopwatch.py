@@ -58,9 +58,9 @@ def test_the_time_of_each_call_counts_for_its_component(
 def test_of_many_calls_a_few_are_measured_and_stand_for_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Looking at the clock would cost more than they do. A component whose calls come last is seen,
-    too."""
-    for name, calls in {"CALLS_FIRST": 20, "CALLS_LATER": 50, "CALLS_BETWEEN": 450}.items():
+    """Looking at the clock would cost more than they do. Components whose calls come first, last, or
+    many to a call, are measured alike."""
+    for name, calls in {"CALLS_FIRST": 4_000, "CALLS_LATER": 50, "CALLS_BETWEEN": 450}.items():
         monkeypatch.setattr(stopwatch, name, calls)
     looks, now = 0, 0.0
 
@@ -74,18 +74,26 @@ def test_of_many_calls_a_few_are_measured_and_stand_for_the_others(
         now += seconds
 
     watch = stopwatch.Stopwatch(clock)
-    bolts = [watch.measured(id, work) for id in ("early", "late")]
-    for calls in (5_000, 3):
+    inner = watch.measured("inner", work)
+
+    def emit(times: int) -> None:
+        for _ in range(times):
+            work(3.0)
+            inner(2.0)
+
+    early, late = watch.measured("early", work), watch.measured("late", emit)
+    for turns in (1, 100):
         watch.switch("spout")
-        for execute, cost_s in zip(bolts, (3.0, 9.0), strict=True):
-            for _ in range(calls):
-                work(1.0)
-                execute(cost_s)
+        for _ in range(4_000 // turns):
+            work(1.0)
+            early(5.0)
+        for _ in range(4_000 // turns):
+            late(10)
         watch.switch("")
     watch.switch("early")
     work(5.0)
     watch.switch("")
     assert sum(watch.work_s.values()) == pytest.approx(now)
-    exact = {"spout": 10_006.0, "early": 15_014.0, "late": 45_027.0}
+    exact = {"spout": 4_040.0, "early": 20_205.0, "late": 121_200.0, "inner": 80_800.0}
     assert watch.work_s == {id: pytest.approx(seconds, rel=0.05) for id, seconds in exact.items()}
-    assert looks < 3_000
+    assert looks < 20_000

@@ -493,7 +493,7 @@ def _status(parsed: argparse.Namespace) -> int:
         place = recording.place(whereabouts.data_dir(parsed), status["topology_id"])
         status["failing"] = show_state.failing(status, place)
     reach = whereabouts.reaching(whereabouts.where(parsed))
-    text = "\n\n".join(show_state.status_text(status, reach) for status in statuses) or nothing
+    text = "\n\n".join(show_state.status_text(status, *reach) for status in statuses) or nothing
     return output.show(parsed, {"topologies": statuses}, text)
 
 

@@ -207,10 +207,10 @@ def run(
                 )
         return code if code or stop.is_requested else afterwards()
     except Exception as error:
-        place = whereabouts.reaching(conf)
+        place = "".join(whereabouts.reaching(conf))
         if isinstance(error, errors.StateMismatchError) and place:
             # The page's address stays the last line.
-            error.__notes__.insert(0, f"  To reach this state, the commands need {place}")
+            error.__notes__.insert(0, f"  To reach this state, the commands need{place}")
         if lines is None:
             raise
         told = out_of_resources.explained(error)

@@ -87,23 +87,25 @@ def _brief(record: dict[str, Any]) -> dict[str, Any]:
 # -- as text -------------------------------------------------------------------------------------
 
 
-def status_text(status: dict[str, Any], reach: str = "") -> str:
-    """One topology, in a few lines. ``reach``: the options by which a command reaches the state."""
+def status_text(status: dict[str, Any], data_dir: str = "", zookeeper: str = "") -> str:
+    """One topology, in a few lines. ``data_dir`` and ``zookeeper``: the options by which other
+    commands reach the state, see ``whereabouts.reaching``."""
     current = status["current"]
-    to_state = f" {reach}" if reach else ""
-    to_journal = to_state if reach.startswith("--data-dir") else ""
     lines = [
         f"topology {status['topology_id']}",
         f"  committed     {plain(status['committed']) if status['committed'] != 0 else 'nothing yet'}",
         f"  next txid     {plain(current)}",
         f"  coordinator   {holder_text(status['lease'])}{ended_text(status)}",
         f"  generation    {plain(status['generation'])}, epoch {plain(status['epoch'])}",
-        *_end_lines(status, to_state, to_journal),
+        *_end_lines(status, data_dir, zookeeper),
     ]
     if status["paused"]:
-        pause = status["paused"]
+        pause, reach = (
+            status["paused"],
+            f"{shlex.quote(status['topology_id'])}{data_dir}{zookeeper}",
+        )
         lines.append(
-            f"  paused        {plain(pause) if 'unreadable' in pause else _pause_text(pause, status['topology_id'])}"
+            f"  paused        {plain(pause) if 'unreadable' in pause else _pause_text(pause, reach)}"
         )
     lines += [f"  standby       {holder_text(each)}" for each in status["standbys"]]
     if status["transactions"]:
@@ -114,7 +116,7 @@ def status_text(status: dict[str, Any], reach: str = "") -> str:
         error, txid, id = fails["error"], fails["txid"], shlex.quote(status["topology_id"])
         lines += [
             f"  failing       {txid}, attempts ended: {fails['attempts']}, newest error: {first_line(error)}",
-            f"  to learn more, type: txtopo why {id} {txid}{to_journal}",
+            f"  to learn more, type: txtopo why {id} {txid}{data_dir}{zookeeper}",
         ]
     return "\n".join(lines)
 
@@ -132,11 +134,11 @@ def ended_text(status: dict[str, Any]) -> str:
     return f": run {ended['name']!r}, pid {ended['pid']} on {ended['host']}, {how} at {ended['at']}"
 
 
-def _end_lines(status: dict[str, Any], to_state: str, to_journal: str) -> list[str]:
+def _end_lines(status: dict[str, Any], data_dir: str, zookeeper: str) -> list[str]:
     """The newest run's counts and error, and the command that tells more."""
     ended, id = status["ended"], shlex.quote(status["topology_id"])
     if ended is None:
-        story = f"txtopo history {id}{to_journal}"
+        story = f"txtopo history {id}{data_dir}{zookeeper}"
         return [f"  to learn more, type: {story}"] if status["died"] else []
     lines = [
         f"  its run       {ended['committed']} transactions committed; attempts: {ended['failed']} failed, {ended['behind']} behind"
@@ -146,22 +148,25 @@ def _end_lines(status: dict[str, Any], to_state: str, to_journal: str) -> list[s
             f"  {'its error' if not number else '':<13} {line}"
             for number, line in enumerate(ended["error"].splitlines()[:_ERROR_LINES_MAX])
         ]
-    if command := _telling_more(ended, id, plain(status["current"]), to_state):
+    if command := _telling_more(ended, id, plain(status["current"]), data_dir, zookeeper):
         lines.append(f"  to learn more, type: txtopo {command}")
     return lines
 
 
-def _telling_more(ended: dict[str, Any], id: str, current: str, to_state: str) -> str:
+def _telling_more(
+    ended: dict[str, Any], id: str, current: str, data_dir: str, zookeeper: str
+) -> str:
     """The command that tells more about how a run has ended. Empty if nothing failed."""
     code, error = ended["exit_code"], ended["error"]
     place = f" --data-dir {shlex.quote(ended['data_dir'])}" if ended["data_dir"] else ""
     if code == errors.ZooKeeperUnavailableError.exit_code:
         return f"doctor{place}"
     if code == errors.StateMismatchError.exit_code or (error and not place):
-        return f"state show {id}{to_state}"
+        return f"state show {id}{data_dir}{zookeeper}"
     if not place or not (error or ended["failed"]):
         return ""
-    return (f"why {id} {current}" if ended["failed"] and error else f"history {id}") + place
+    command = f"why {id} {current}" if ended["failed"] and error else f"history {id}"
+    return command + place + zookeeper
 
 
 def holder_text(lease: dict[str, Any] | None) -> str:
@@ -173,9 +178,9 @@ def holder_text(lease: dict[str, Any] | None) -> str:
     return f"pid {lease['pid']} on {lease['host']} since {lease['started']}, run {lease['name']!r}"
 
 
-def _pause_text(pause: dict[str, Any], topology_id: str) -> str:
+def _pause_text(pause: dict[str, Any], reach: str) -> str:
     progress = "nothing is in flight" if pause["is_reached"] else "what has begun is finished"
-    return f"by {pause['by']} at {pause['at']}, {progress}: `txtopo resume {topology_id}`"
+    return f"by {pause['by']} at {pause['at']}, {progress}: `txtopo resume {reach}`"
 
 
 def _open_text(record: dict[str, Any]) -> str:

@@ -74,17 +74,19 @@ def where(parsed: argparse.Namespace) -> config.Config:
     return options.resolved(parsed, None, None, spark_settings.of_this_process()).config
 
 
-def reaching(conf: config.Config) -> str:
-    """The options by which ``txtopo state`` and ``txtopo store`` reach a run's state. Empty for the
-    default place."""
-    options: dict[str, object] = {"data-dir": conf.data_dir}
-    if conf.zookeeper is not None:
-        options = {"zookeeper": conf.zookeeper}
-        if conf.zookeeper_root != config.Config().zookeeper_root:
-            options["zookeeper-root"] = conf.zookeeper_root
-    return shlex.join(
-        part for name, value in options.items() if value for part in (f"--{name}", str(value))
-    )
+def reaching(conf: config.Config) -> tuple[str, str]:
+    """The options by which other commands reach a run's data directory and its ZooKeeper. Each is
+    empty where the default is right. A data directory is not named beside an ensemble."""
+    named: dict[str, object] = {"zookeeper": conf.zookeeper}
+    if conf.zookeeper_root != config.Config().zookeeper_root:
+        named["zookeeper-root"] = conf.zookeeper_root
+    directory = conf.data_dir if conf.zookeeper is None else None
+    return _as_typed({"data-dir": directory}), _as_typed(named)
+
+
+def _as_typed(named: dict[str, object]) -> str:
+    pairs = ((f"--{name}", str(value)) for name, value in named.items() if value)
+    return "".join(f" {option} {shlex.quote(value)}" for option, value in pairs)
 
 
 def data_dir(parsed: argparse.Namespace) -> Path:

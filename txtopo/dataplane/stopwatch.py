@@ -3,7 +3,7 @@
 Fused components call each other, so two looks at the clock for each tuple are needed. They may cost
 more than the tuple. So only one transaction in :data:`EVERY` is measured. A *turn* lasts until no
 component is at work. Of its calls the first :data:`CALLS_FIRST` are measured, then
-:data:`CALLS_LATER` after each :data:`CALLS_BETWEEN`. The other calls are taken to be alike.
+:data:`CALLS_LATER` after each :data:`CALLS_BETWEEN`, which are taken to be like these.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Stopwatch:
 
     def _begin_turn(self) -> None:
         self._calls_left = CALLS_FIRST
-        self._has_gap = False
-        """Whether calls since the last switch were not measured."""
+        self._has_gap = self._is_measured_again = False
+        """Whether calls since the last switch were not measured, and whether the next ones are."""
         self._measured: dict[str, float] = {}
         self._gaps_s = 0.0
 
@@ -41,18 +41,25 @@ class Stopwatch:
         """Let ``component`` be at work from now on. Returns the component before."""
         before, now = self._at_work, self._clock()
         if self._has_gap:
+            if self._is_measured_again and component:
+                self._settle()
             self._gaps_s += now - self._since
             self._has_gap = False
         elif before:
             self._measured[before] = self._measured.get(before, 0.0) + now - self._since
         self._at_work, self._since = component, now
         if before and not component:
-            whole_s = sum(self._measured.values())
-            factor = 1.0 + self._gaps_s / whole_s if whole_s else 1.0
-            for id, seconds in self._measured.items():
-                self.work_s[id] = self.work_s.get(id, 0.0) + seconds * factor
+            self._settle()
             self._begin_turn()
         return before
+
+    def _settle(self) -> None:
+        """Let the measured calls stand for the others so far."""
+        whole_s = sum(self._measured.values())
+        factor = 1.0 + self._gaps_s / whole_s if whole_s else 1.0
+        for id, seconds in self._measured.items():
+            self.work_s[id] = self.work_s.get(id, 0.0) + seconds * factor
+        self._measured, self._gaps_s, self._is_measured_again = {}, 0.0, False
 
     def measured(self, component: str, function: Callable[..., None]) -> Callable[..., None]:
         """``function``, which lets ``component`` work."""
@@ -60,10 +67,13 @@ class Stopwatch:
         def work(*arguments: Any) -> None:
             self._calls_left -= 1
             if self._calls_left < 0:
-                if self._calls_left < -CALLS_BETWEEN:
-                    self._calls_left = CALLS_LATER
-                self._has_gap = True
-                function(*arguments)
+                if self._calls_left <= -CALLS_BETWEEN:
+                    self._calls_left, self._is_measured_again = CALLS_LATER, True
+                before, self._at_work, self._has_gap = self._at_work, component, True
+                try:
+                    function(*arguments)
+                finally:
+                    self._at_work, self._has_gap = before, True
                 return
             before = self.switch(component)
             try:

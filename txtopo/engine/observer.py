@@ -68,7 +68,8 @@ class EndedAttempt:
 
 class Observer:
     """Listens to a run. The thread of the run's loop makes the calls, one after the other, and
-    waits for them. A method that is not overridden does nothing."""
+    waits for them. A method that is not overridden does nothing. An observer that comes when the
+    run has ended gets ``ended`` from the thread that brings it."""
 
     def began(self, generation: str, epoch: int, current: int, is_resumed: bool) -> None:
         """The run begins. ``is_resumed``: an earlier run sealed the first transaction, which is

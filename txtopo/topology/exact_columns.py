@@ -85,7 +85,7 @@ def array(column: Sequence[Any], wanted: pa.DataType | None, is_declared: bool) 
     """``column`` as an array of type ``wanted``. Without ``wanted``, Arrow finds the type. Unless
     the user declared ``wanted``, all values must have one Python type. Raises
     :class:`ChangedValueError` for the first row whose value would change."""
-    if not column:
+    if len(column) == 0:
         return pa.nulls(0, wanted)
     is_declared = is_declared and wanted is not None
     types = set(map(type, column))

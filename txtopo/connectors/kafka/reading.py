@@ -114,8 +114,9 @@ class Reader:
                 messages = [first, *standing.consumer.consume(_AT_ONCE, 0.0)]
             records, reports = messages, [each for each in messages if each.error() is not None]
             if reports:
+                messages = [each for each in messages if not _is_of_the_group(each.error())]
                 records = [message for message in messages if message.error() is None]
-                reports = [each for each in reports if each.error().name() != OF_THE_GROUP]
+                reports = [message for message in messages if message.error() is not None]
             if standing.seen < metadata["start"] and any(map(_is_lost, reports)):
                 # Records before the range need not be there any more.
                 standing.leave()
@@ -267,6 +268,10 @@ class _Standing:
 
 def _is_lost(report: Any) -> bool:
     return bool(report.error().name() in TRUNCATED)
+
+
+def _is_of_the_group(error: Any) -> bool:
+    return error is not None and bool(error.name() == OF_THE_GROUP)
 
 
 def reader_of(context: TopologyContext, source: Source) -> Reader:
