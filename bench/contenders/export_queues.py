@@ -181,7 +181,7 @@ class AtRest(Runs):
         queue = ExportQueue("bench", store)
         exporter = _TimedExporter(self._address, table, keys)
         with psycopg.connect(_libpq(self._address), autocommit=True) as link:
-            link.execute(f"CREATE TABLE {table} (key text PRIMARY KEY, value bigint, {OWN})")
+            link.execute(f"CREATE TABLE {table} (key bigint PRIMARY KEY, value bigint, {OWN})")
             spout = spouts.RateSpout(keys, 3 + transactions, different=keys, gate=str(gate))
             conf = Config(max_transactions=3 + transactions, poll_interval_s=0.01)
             run = self.cluster.submit_topology(id, conf, topologies.queued(id, spout, queue))
