@@ -74,7 +74,7 @@ def _watched(stage: Stage) -> Measured:
 
 
 def _tuples(stage: Stage) -> Measured:
-    batches, rounds, warm = stage.pick(16, 3), stage.pick(9, 1), stage.pick(2, 1)
+    batches, rounds, warm = stage.pick(16, 3), stage.pick(21, 1), stage.pick(2, 1)
     lines = stage.pick(200_000, 20_000)
     written = rows.write_batches(stage.directory / "rows", batches, lines, 2)
     runs = stage.start("txtopo_runs:Files")

@@ -730,7 +730,7 @@ GUARDS = (
             Mutation(
                 "what is recorded is read at several moments",
                 "txtopo/runtime/visibility.py",
-                "            if records.CurrentRecord.find(store, paths.current) == before:\n",
+                "            if records.CurrentRecord.of_node(paths.current, last) == before:\n",
                 "            if True:\n",
                 ("tests/unit/test_visibility.py",),
             ),

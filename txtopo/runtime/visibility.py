@@ -164,15 +164,17 @@ class Visibility:
         """Read the visible txid. Every write changes ``current``: if two readings of ``current``
         are equal, no state has changed between them."""
         paths = self._paths
+        places = [paths.current, paths.generation, paths.stores, paths.current]
         for _ in range(READ_TRIES_MAX):
-            before = records.CurrentRecord.find(store, paths.current)
+            first, second, third, last = store.get_many(places)
+            before = records.CurrentRecord.of_node(paths.current, first)
             if before is None:
                 raise errors.UsageError(
                     f"there is no state of a topology {paths.topology_id!r} in {store.address}\n  Look with `txtopo status`."
                 )
-            generation = records.GenerationRecord.find(store, paths.generation)
-            stores = records.StoresRecord.find(store, paths.stores)
-            if records.CurrentRecord.find(store, paths.current) == before:
+            generation = records.GenerationRecord.of_node(paths.generation, second)
+            stores = records.StoresRecord.of_node(paths.stores, third)
+            if records.CurrentRecord.of_node(paths.current, last) == before:
                 if generation is None or stores is None:
                     missing = paths.generation if generation is None else paths.stores
                     raise errors.UnreadableStateError(

@@ -119,6 +119,10 @@ class StateStore(abc.ABC):
     def get(self, path: str) -> Node | None:
         """The znode at ``path``, None if there is none."""
 
+    def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        """The znodes at ``paths``, read one after the other, in this order."""
+        return [self.get(path) for path in paths]
+
     @abc.abstractmethod
     def children(self, path: str) -> list[str]:
         """Children's names (not paths) under ``path``, sorted. Empty without children, or without

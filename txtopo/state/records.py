@@ -104,7 +104,11 @@ class Record(pydantic.BaseModel):
     @classmethod
     def find(cls: type[R], store: base.StateStore, path: str) -> R | None:
         """Read and decode the record at ``path``. None if there is no znode."""
-        node = store.get(path)
+        return cls.of_node(path, store.get(path))
+
+    @classmethod
+    def of_node(cls: type[R], path: str, node: base.Node | None) -> R | None:
+        """Decode ``node``, which was read at ``path``. None if there is no znode."""
         return None if node is None else cls.decode(path, node.data)
 
 

@@ -151,9 +151,17 @@ class ZooKeeperStateStore(base.StateStore):
         return int(identity[0] or 0) if identity else 0
 
     def get(self, path: str) -> base.Node | None:
+        return self.get_many([path])[0]
+
+    def get_many(self, paths: Sequence[str]) -> list[base.Node | None]:
+        # ZooKeeper answers a session's requests in their order, so they need not wait for answers.
         self._request()
+        asked = [self._client.get_async(self._full(path)) for path in paths]
+        return [self._node(answer, path) for answer, path in zip(asked, paths, strict=True)]
+
+    def _node(self, answer: Any, path: str) -> base.Node | None:
         try:
-            data, stat = self._ask(self._client.get_async(self._full(path)), f"read {path}")
+            data, stat = self._ask(answer, f"read {path}")
         except exceptions.NoNodeError:
             return None
         return base.Node(data, stat.version)
