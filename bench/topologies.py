@@ -34,8 +34,8 @@ class WaitingCount(BatchCount):
 class QueueingCount(KeyedCountUpdater):
     """Counts, and queues each new count."""
 
-    def __init__(self, queue: ExportQueue) -> None:
-        super().__init__(queue.store)
+    def __init__(self, store: SqliteStore, queue: ExportQueue) -> None:
+        super().__init__(store)
         self.queue = queue
 
     def finish_batch(self) -> None:
@@ -87,10 +87,10 @@ def words(id: str, spout: Any, field: str, store: SqliteStore, parallelism: int 
     return builder.build_topology()
 
 
-def queued(id: str, spout: Any, queue: ExportQueue) -> Any:
+def queued(id: str, spout: Any, store: SqliteStore, queue: ExportQueue) -> Any:
     """Count every value, and queue the counts."""
     builder = TransactionalTopologyBuilder(id, "spout", spout)
-    builder.set_bolt("count", QueueingCount(queue)).global_grouping("spout")
+    builder.set_bolt("count", QueueingCount(store, queue)).global_grouping("spout")
     return builder.build_topology()
 
 

@@ -184,7 +184,7 @@ class AtRest(Runs):
             link.execute(f"CREATE TABLE {table} (key bigint PRIMARY KEY, value bigint, {OWN})")
             spout = spouts.RateSpout(keys, 3 + transactions, different=keys, gate=str(gate))
             conf = Config(max_transactions=3 + transactions, poll_interval_s=0.01)
-            run = self.cluster.submit_topology(id, conf, topologies.queued(id, spout, queue))
+            run = self.cluster.submit_topology(id, conf, topologies.queued(id, spout, store, queue))
             run._observers.append(timed)
             export = run.export(queue, exporter)
             for txid in range(1, 4 + transactions):

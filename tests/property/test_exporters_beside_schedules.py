@@ -38,8 +38,8 @@ class DiedError(BaseException):
 class Queueing(Committer):
     """Adds the batch to a store, and queues each new value."""
 
-    def __init__(self, queue: ExportQueue) -> None:
-        super().__init__(queue.store)
+    def __init__(self, store: SqliteStore, queue: ExportQueue) -> None:
+        super().__init__(store)
         self.queue = queue
 
     def finish_batch(self) -> None:
@@ -52,7 +52,7 @@ class Queueing(Committer):
 def topology(kind: str, buckets: int) -> TopologyGraph:
     store = SqliteStore(NOWHERE, "sums", opaque="opaque" in kind)
     builder = TransactionalTopologyBuilder("exported", "spout", spout(kind, [5, 3], 2), 2)
-    bolt = Queueing(ExportQueue("sums", store, buckets=buckets))
+    bolt = Queueing(store, ExportQueue("sums", store, buckets=buckets))
     builder.set_bolt("sum", bolt, 2).fields_grouping("spout", Fields("key"))
     return builder.build_topology()
 
