@@ -35,6 +35,8 @@ class Stopwatch:
         self._has_gap = self._is_measured_again = False
         """Whether calls since the last switch were not measured, and whether the next ones are."""
         self._measured: dict[str, float] = {}
+        self._last: dict[str, float] = {}
+        """What was measured in the last whole window."""
         self._gaps_s = 0.0
 
     def switch(self, component: str) -> str:
@@ -42,24 +44,30 @@ class Stopwatch:
         before, now = self._at_work, self._clock()
         if self._has_gap:
             if self._is_measured_again and component:
-                self._settle()
+                self._settle(is_whole=True)
             self._gaps_s += now - self._since
             self._has_gap = False
         elif before:
             self._measured[before] = self._measured.get(before, 0.0) + now - self._since
         self._at_work, self._since = component, now
         if before and not component:
-            self._settle()
+            self._settle(is_whole=self._calls_left <= 0)
             self._begin_turn()
         return before
 
-    def _settle(self) -> None:
-        """Let the measured calls stand for the others so far."""
-        whole_s = sum(self._measured.values())
-        factor = 1.0 + self._gaps_s / whole_s if whole_s else 1.0
-        for id, seconds in self._measured.items():
-            self.work_s[id] = self.work_s.get(id, 0.0) + seconds * factor
-        self._measured, self._gaps_s, self._is_measured_again = {}, 0.0, False
+    def _settle(self, is_whole: bool) -> None:
+        """Let the measured calls stand for the others so far. Unless their window ``is_whole``,
+        those of the window before help: of few calls one may be as long as all others."""
+        alike = dict(self._measured)
+        if not is_whole:
+            for id, seconds in self._last.items():
+                alike[id] = alike.get(id, 0.0) + seconds
+        whole_s = sum(alike.values())
+        for id, seconds in alike.items():
+            more_s = self._gaps_s * seconds / whole_s if whole_s else 0.0
+            self.work_s[id] = self.work_s.get(id, 0.0) + self._measured.get(id, 0.0) + more_s
+        self._last, self._measured = self._measured, {}
+        self._gaps_s, self._is_measured_again = 0.0, False
 
     def measured(self, component: str, function: Callable[..., None]) -> Callable[..., None]:
         """``function``, which lets ``component`` work."""
