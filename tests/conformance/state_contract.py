@@ -100,6 +100,19 @@ def _absent(subject: Subject) -> None:
 
 
 @CONTRACT.clause(
+    "several nodes come back as they were asked for", 25, cure="Answer in the order of the paths."
+)
+def _several(subject: Subject) -> None:
+    store = subject.connect()
+    store.multi([Create("/a", b"one"), Create("/b", b"two")])
+    equal(
+        store.get_many(["/b", "/absent", "/a", "/b"]),
+        [Node(b"two", 0), None, Node(b"one", 0), Node(b"two", 0)],
+        "four nodes, one of which is absent",
+    )
+
+
+@CONTRACT.clause(
     "children are names, sorted, and only of the next level", 25, cure="Return names, not paths."
 )
 def _children(subject: Subject) -> None:

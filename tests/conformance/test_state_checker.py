@@ -31,6 +31,13 @@ class Strict(memory.MemoryStateStore):
         return super().children(path)
 
 
+class Once(memory.MemoryStateStore):
+    """Answers once for each node that there is."""
+
+    def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        return [node for node in super().get_many(list(dict.fromkeys(paths))) if node is not None]
+
+
 class Paths(memory.MemoryStateStore):
     """Answers with paths."""
 
@@ -147,6 +154,7 @@ class Narrow(memory.MemoryStateStore):
 FOUND_BY: dict[str, Callable[[memory.MemoryServer], StateStore]] = {
     "what was created is read, and its version counts the sets": Unversioned,
     "an absent node is None and has no children": Strict,
+    "several nodes come back as they were asked for": Once,
     "children are names, sorted, and only of the next level": Paths,
     "a multi may build on its own operations": Blind,
     "a refused multi names the operation and changes nothing": OneByOne,

@@ -76,7 +76,7 @@ def where(parsed: argparse.Namespace) -> config.Config:
 
 def reaching(conf: config.Config) -> tuple[str, str]:
     """The options by which other commands reach a run's data directory and its ZooKeeper. Each is
-    empty where the default is right. A data directory is not named beside an ensemble."""
+    empty if it has its default. A data directory is not named beside an ensemble."""
     named: dict[str, object] = {"zookeeper": conf.zookeeper}
     if conf.zookeeper_root != config.Config().zookeeper_root:
         named["zookeeper-root"] = conf.zookeeper_root

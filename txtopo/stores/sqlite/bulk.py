@@ -69,11 +69,25 @@ def replace(
         if connection.execute(
             _upsert(table, "excluded.curr", _IS_ORDINARY), parameters
         ).rowcount != len(portion):
-            raise errors.FailedException(
-                f"rows of {table} were changed while a transaction had the file to itself"
-            )
+            raise _changed(table)
     composed = ((layout.steps_of(row), row.key) for row in rows if len(row.steps) > 1)
     connection.executemany(f'UPDATE "{table}" SET steps = ? WHERE key = ?', composed)
+
+
+def insert(connection: sqlite3.Connection, table: str, rows: Sequence[stamps.Row]) -> None:
+    """Write ``rows``, which this transaction has found absent, one by one."""
+    marks = ", ".join("?" * len(layout.COLUMNS))
+    statement = f'INSERT INTO "{table}"({", ".join(layout.COLUMNS)}) VALUES ({marks})'
+    try:
+        connection.executemany(statement, map(layout.columns_of, rows))
+    except sqlite3.IntegrityError as error:
+        raise _changed(table) from error
+
+
+def _changed(table: str) -> errors.FailedException:
+    return errors.FailedException(
+        f"rows of {table} were changed while a transaction had the file to itself"
+    )
 
 
 def _portions(rows: Sequence[stamps.Row]) -> Iterator[Sequence[stamps.Row]]:

@@ -318,21 +318,23 @@ class _Session(sessions.Session, sessions.Maintenance):
         return refused
 
     def write_rows(self, rows: Iterable[stamps.Row]) -> None:
-        light, whole = list[stamps.Row](), list[stamps.Row]()
+        light, long, whole = list[stamps.Row](), list[stamps.Row](), list[stamps.Row]()
         for row in rows:
-            is_light = row.prev_txid == stamps.KEPT or (
-                row.key in self._absent and len(row.curr or "") < bulk.LONG
-            )
-            (light if is_light else whole).append(row)
+            is_new = row.key in self._absent
+            if is_new and len(row.curr or "") >= bulk.LONG:
+                long.append(row)
+            else:
+                (light if row.prev_txid == stamps.KEPT or is_new else whole).append(row)
         with faults.translating(self._path):
             if light:
                 bulk.replace(self.connection, self._table, light, self._settled_txid)
+            bulk.insert(self.connection, self._table, long)
             marks = ", ".join("?" * len(layout.COLUMNS))
             parameters = map(layout.columns_of, whole)
             self.connection.executemany(
                 f'INSERT OR REPLACE INTO "{self._table}"({_COLUMNS}) VALUES ({marks})', parameters
             )
-        written = [row.key for row in (*light, *whole)]
+        written = [row.key for row in (*light, *long, *whole)]
         self._absent.difference_update(written)
         self.note(written)
 
