@@ -18,7 +18,8 @@ import pytest
 from tests.conformance import test_store_contract as contract
 from tests.patience import PATIENCE_S
 from txtopo.errors import FailedException, SetupError, StateMismatchError, TxtopoError, UsageError
-from txtopo.stores import SqliteStore, fencing
+from txtopo.stores import SqliteStore, fencing, stamps
+from txtopo.stores.sqlite import bulk
 from txtopo.topology.transaction import TransactionAttempt
 
 
@@ -425,6 +426,21 @@ class TestTurns:
             thread.start()
             thread.join(PATIENCE_S)
         assert "is busy: another thread held the file" in str(failures[0])
+
+
+def test_a_long_new_row_never_replaces_a_row_that_was_not_seen(
+    store: SqliteStore, process: contract.Process
+) -> None:
+    """Nobody else can write between. If the file's lock does not hold, the attempt fails."""
+    kept = {"a": 1, "b": 2}
+    contract.run(store, process.task(), 1, 0, **kept)
+    unseen = stamps.Row('"a"', stamps.Stamp("words", "g", "count", 0, 2, 0), None, 0, ['"y"'])
+    with (
+        closing(sqlite3.connect(store.path)) as connection,
+        pytest.raises(FailedException, match="changed while a transaction had the file to itself"),
+    ):
+        bulk.insert(connection, store.name, [unseen])
+    assert dict(store.items()) == kept
 
 
 @pytest.mark.rule(31)
