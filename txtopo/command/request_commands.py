@@ -71,8 +71,8 @@ def _pause(parsed: argparse.Namespace) -> int:
         return now.pause.is_reached
 
     _wait(parsed, is_reached, "in flight are still transactions that had begun")
-    place = "".join(whereabouts.reaching(whereabouts.where(parsed)))
-    cure = f"`txtopo resume {shlex.quote(parsed.topology)}{place}` lets it go on"
+    reach = "".join(whereabouts.reaching(whereabouts.where(parsed)))
+    cure = f"`txtopo resume {shlex.quote(parsed.topology)}{reach}` lets it go on"
     return _say(parsed, f"topology {parsed.topology} is paused: {cure}", run)
 
 
