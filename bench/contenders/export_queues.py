@@ -231,7 +231,8 @@ class _TimedExporter(PostgresExporter):
             self._changed.notify_all()
 
     def wait(self, txid: int) -> None:
-        """Wait until transaction ``txid`` is told. Asks nobody, and so disturbs nothing."""
+        """Wait until transaction ``txid`` is told. Reads neither store nor ZooKeeper, so that the
+        waiting program does not slow the exporter down."""
         with self._changed:
             if not self._changed.wait_for(lambda: txid in self.told, 60.0):
                 raise TimeoutError(f"transaction {txid} was not told")

@@ -65,7 +65,7 @@ def test_a_stopped_bucket_is_shown_tried_again_and_passed_over(
     shown = json.loads(run(capsys, "show", "shop.py:queue", "--json")[1])
     assert (shown["entries"], len(shown["skipped"])) == (1, 1)
     assert shown["buckets"][0]["stopped"] is None
-    assert run(capsys, "retry", "shop.py:queue") == (0, "0 buckets go on: none had stopped\n")
+    assert run(capsys, "retry", "shop.py:queue") == (0, "let 0 buckets go on: none had stopped\n")
 
 
 @pytest.mark.usefixtures("stopped")

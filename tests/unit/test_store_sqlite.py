@@ -431,7 +431,7 @@ class TestTurns:
 def test_a_long_new_row_never_replaces_a_row_that_was_not_seen(
     store: SqliteStore, process: contract.Process
 ) -> None:
-    """Nobody else can write between. If the file's lock does not hold, the attempt fails."""
+    """The file's lock keeps other writers away. Should the lock fail, the attempt does."""
     kept = {"a": 1, "b": 2}
     contract.run(store, process.task(), 1, 0, **kept)
     unseen = stamps.Row('"a"', stamps.Stamp("words", "g", "count", 0, 2, 0), None, 0, ['"y"'])

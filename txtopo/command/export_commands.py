@@ -183,7 +183,7 @@ def _run(parsed: argparse.Namespace) -> int:
     stopped = [each for each in upkeep.status(queue).buckets if each.stopped is not None]
     if stopped:
         raise errors.TxtopoError(
-            f"{len(stopped)} buckets of export queue {queue.id!r} have stopped\n  Look with `txtopo export show {parsed.queue}`."
+            f"export queue {queue.id!r} has {output.counted(len(stopped), 'stopped bucket')}\n  Look with `txtopo export show {parsed.queue}`."
         )
     return 0
 
@@ -224,7 +224,9 @@ def _time(seconds: float) -> str:
 
 def _retry(parsed: argparse.Namespace) -> int:
     buckets = upkeep.retry(_queue(parsed), [] if parsed.bucket is None else [parsed.bucket])
-    print(f"{len(buckets)} buckets go on: {', '.join(map(str, buckets)) or 'none had stopped'}")
+    print(
+        f"let {output.counted(len(buckets), 'bucket')} go on: {', '.join(map(str, buckets)) or 'none had stopped'}"
+    )
     return 0
 
 

@@ -100,10 +100,8 @@ def status_text(status: dict[str, Any], data_dir: str = "", zookeeper: str = "")
         *_end_lines(status, data_dir, zookeeper),
     ]
     if status["paused"]:
-        pause, reach = (
-            status["paused"],
-            f"{shlex.quote(status['topology_id'])}{data_dir}{zookeeper}",
-        )
+        pause = status["paused"]
+        reach = f"{shlex.quote(status['topology_id'])}{data_dir}{zookeeper}"
         lines.append(
             f"  paused        {plain(pause) if 'unreadable' in pause else _pause_text(pause, reach)}"
         )

@@ -80,8 +80,8 @@ def reaching(conf: config.Config) -> tuple[str, str]:
     named: dict[str, object] = {"zookeeper": conf.zookeeper}
     if conf.zookeeper_root != config.Config().zookeeper_root:
         named["zookeeper-root"] = conf.zookeeper_root
-    directory = conf.data_dir if conf.zookeeper is None else None
-    return _as_typed({"data-dir": directory}), _as_typed(named)
+    data_dir = conf.data_dir if conf.zookeeper is None else None
+    return _as_typed({"data-dir": data_dir}), _as_typed(named)
 
 
 def _as_typed(named: dict[str, object]) -> str:

@@ -2,8 +2,8 @@
 
 Fused components call each other, so two looks at the clock for each tuple are needed. They may cost
 more than the tuple. So only one transaction in :data:`EVERY` is measured. A *turn* lasts until no
-component is at work. Of its calls the first :data:`CALLS_FIRST` are measured, then
-:data:`CALLS_LATER` after each :data:`CALLS_BETWEEN`, which are taken to be like these.
+component is at work. Of its calls the first :data:`CALLS_FIRST` are measured. Then
+:data:`CALLS_BETWEEN` are not, and the next :data:`CALLS_LATER`, which are measured, stand for them.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class Reader:
                 continue
             ended_at = self._end_among(reports, metadata)
             if standing.add(records, ended_at):
-                if standing.seen < metadata["end"] and reports and reports[-1] is messages[-1]:
+                if standing.seen < metadata["end"] and messages[-1].error() is not None:
                     self._check(metadata, is_sure=False)
                 return
         raise errors.FailedException(
